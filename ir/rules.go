@@ -1,0 +1,209 @@
+package ir
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir/factor"
+	"github.com/gtc-compiler/gtc/ir/kir"
+)
+
+// Def is one kind of op. Declare it with NewOp as a package variable, then Define its rules in init:
+// two steps, because rules name each other's Defs.
+type Def struct {
+	Name  string
+	Rules Rules
+}
+
+// Rules is everything gtc knows about one kind of op. ir/ops/conform_test.go checks each against the others.
+type Rules struct {
+	// Attrs is a zero value of the attribute struct, nil for none. Fields may be int, []int, float64,
+	// bool, string, dtype.DType, *Tensor.
+	Attrs any
+	// Operands is the number of required operands; Optional, how many more may follow (absent or nil);
+	// Operands -1 means any number of required ones. Checked before Infer.
+	Operands, Optional int
+	// Infer gives the result types from operand types and attributes, or an error that says which
+	// operand is wrong and how. Required.
+	Infer func(op *Op) ([]Type, error)
+	// Factors is the dimension rule; nil means every dimension is blocked (replicate to be safe).
+	Factors func(op *Op) factor.Rule
+	// VJP builds, from the gradients of the results (nil where none flows), the gradient of each operand
+	// (nil where none). It may use op.In and op.Out. Nil VJP: Decompose is differentiated, else NoGrad
+	// must say why there is none.
+	VJP func(b *Builder, op *Op, dy []*Value) []*Value
+	// NoGrad says why the op has no gradient, such as "integer result".
+	NoGrad string
+	// Eval is the meaning, in float64 and int64. Required unless Decompose is given.
+	Eval func(op *Op, in []*Array) []*Array
+	// Decompose rewrites the op as more primitive ones (results in order). Without Impl, the fuse pass
+	// uses it, so that the parts fuse with their neighbours.
+	Decompose func(b *Builder, op *Op) []*Value
+	// Impl says how a kernel computes the op. Nil: Decompose, or a clear compile error.
+	Impl func(op *Op) kir.Impl
+	// Samples gives small typical instances for the conformance test. Required.
+	Samples func(r *rand.Rand) []Sample
+	// Precision is the autocast rule: "" follow the operands, "keep" in f32, "low" runs in bf16/f16.
+	Precision string
+	// Collective names the mesh operation for ops that talk to other ranks ("all_reduce", …).
+	Collective string
+	// Effect keeps an op that has no used result (a barrier, a check).
+	Effect bool
+	// Doc is one line that says what the op computes, shown by gtc ops.
+	Doc string
+}
+
+// Sample is one instance for the conformance test: operand types, attributes, and how to fill operands
+// (nil Fill: standard normal floats, small non-negative ints below Limit or 4).
+type Sample struct {
+	In    []Type
+	Attrs any
+	Limit int                             // exclusive upper bound of random integers; 0 means 4
+	Fill  func(r *rand.Rand, in []*Array) // optional: overwrite contents (positive values, off kinks)
+}
+
+var registry = map[string]*Def{}
+
+// NewOp declares an op kind. Names are lower_case and unique.
+func NewOp(name string) *Def {
+	if registry[name] != nil {
+		panic("BUG: op " + name + " declared twice")
+	}
+	d := &Def{Name: name}
+	registry[name] = d
+	return d
+}
+
+// Define sets the rules of d once.
+func (d *Def) Define(r Rules) {
+	if d.Rules.Infer != nil || r.Infer == nil {
+		panic("BUG: op " + d.Name + " defined twice or without Infer")
+	}
+	d.Rules = r
+}
+
+// LookupDef finds an op kind by name; nil when there is none.
+func LookupDef(name string) *Def { return registry[name] }
+
+// Defs lists all op kinds by name.
+func Defs() []*Def {
+	return slices.SortedFunc(maps.Values(registry), func(a, b *Def) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+}
+
+// Builder appends ops to a function. Its methods and the constructors of ir/ops panic with an *Error on
+// operands that do not fit (see Recover).
+type Builder struct {
+	F     *Func
+	Loc   Loc            // given to every op it emits
+	names map[string]int // names in use, and the next suffix to try
+}
+
+// NewBuilder starts building at the end of f.
+func NewBuilder(f *Func) *Builder {
+	b := &Builder{F: f, names: map[string]int{}}
+	for _, p := range f.Params {
+		b.names[p.Name] = 1
+	}
+	for _, op := range f.Ops {
+		for _, v := range op.Out {
+			b.names[v.Name] = 1
+		}
+	}
+	return b
+}
+
+// Name makes a name that no value of the function has: base, or base.1, base.2, …
+func (b *Builder) Name(base string) string {
+	if base == "" {
+		base = "v"
+	}
+	name := base
+	for {
+		n, used := b.names[name]
+		if !used {
+			b.names[name] = 1
+			return name
+		}
+		b.names[name] = n + 1
+		name = fmt.Sprintf("%s.%d", base, n)
+	}
+}
+
+// Param adds a parameter. Its name is made unique.
+func (b *Builder) Param(name string, t Type, role Role) *Value {
+	v := &Value{Name: b.Name(name), Type: t, Index: len(b.F.Params), Role: role, Offset: NoOffset}
+	b.F.Params = append(b.F.Params, v)
+	return v
+}
+
+// Emit appends an op and returns its first result. Results are named after the op until renamed.
+func (b *Builder) Emit(d *Def, attrs any, in ...*Value) *Value { return b.EmitN(d, attrs, in...)[0] }
+
+// EmitN appends an op and returns all its results.
+func (b *Builder) EmitN(d *Def, attrs any, in ...*Value) []*Value {
+	if want := reflect.TypeOf(d.Rules.Attrs); reflect.TypeOf(attrs) != want {
+		panic(fmt.Sprintf("BUG: %s takes attributes %v, not %T", d.Name, want, attrs))
+	}
+	op := &Op{Def: d, In: slices.Clone(in), Attrs: attrs, Loc: b.Loc}
+	types, err := op.infer()
+	if err != nil {
+		panic(b.explain(op, err))
+	}
+	for i, t := range types {
+		op.Out = append(op.Out, &Value{Name: b.Name(d.Name), Type: t, Op: op, Index: i, Offset: NoOffset})
+	}
+	b.F.Ops = append(b.F.Ops, op)
+	return op.Out
+}
+
+// infer checks the operand count and applies the def's Infer.
+func (op *Op) infer() ([]Type, error) {
+	r := &op.Def.Rules
+	n, lo, hi := len(op.In), r.Operands, r.Operands+r.Optional
+	if r.Operands >= 0 && (n < lo || n > hi) {
+		return nil, fmt.Errorf("has %d operands, takes %d to %d", n, lo, hi)
+	}
+	for i, v := range op.In {
+		if v == nil && (r.Operands < 0 || i < lo) {
+			return nil, fmt.Errorf("operand %d is missing", i)
+		}
+	}
+	return r.Infer(op)
+}
+
+func (b *Builder) explain(op *Op, err error) *Error {
+	e := Errorf(b.Loc, "%s: %v", op.Def.Name, err)
+	for i, v := range op.In {
+		if v != nil {
+			e.Note("operand %d is %q %s", i, v.Name, v.Type)
+		}
+	}
+	return e
+}
+
+// Rename gives v a better name, made unique, and returns v.
+func (b *Builder) Rename(v *Value, base string) *Value {
+	if v.Op != nil && v.Name != base {
+		delete(b.names, v.Name)
+		v.Name = b.Name(base)
+	}
+	return v
+}
+
+// Result appends a named result.
+func (b *Builder) Result(name string, v *Value) {
+	b.F.Results = append(b.F.Results, Result{Name: name, Value: v})
+}
+
+// Update appends a result that replaces the contents of parameter p.
+func (b *Builder) Update(p, v *Value) {
+	b.F.Results = append(b.F.Results, Result{Value: v, Updates: p})
+}

@@ -1,0 +1,53 @@
+package pass
+
+// Options are the user's choices that passes read; cmd/gtc fills them from flags.
+// The zero value of a field means its documented default.
+type Options struct {
+	// Loss is cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div, graph, or "" (graph when the
+	// model's single output is a scalar float, else an error asks for one).
+	Loss        string
+	IgnoreIndex int     // of cross_entropy and nll; default -100 (set by the caller)
+	HuberDelta  float64 // default 1
+
+	Optimizer Optimizer
+	Schedule  Schedule
+	ClipNorm  float64 // global gradient norm bound; 0 none
+
+	DP           int  // data-parallel ranks; default 1
+	Microbatches int  // gradient accumulation steps; default 1
+	SyncBN       bool // BatchNorm statistics over the global batch
+
+	BucketBytes int  // gradient all-reduce bucket size; default 25 MiB as DDP's, smaller for small models
+	Threads     int  // CPU threads per rank; default 1
+	Forward     bool // also keep @forward and its outputs in the program (gtc check, export tests)
+
+	Disable   []string // names of passes to skip
+	StopAfter string   // name of the last pass to run
+	DumpDir   string   // GTC_DUMP: write IR and diff of each pass that changed something
+}
+
+// Optimizer is the update rule and its hyperparameters. Zero betas and eps mean the defaults of the
+// PyTorch optimizer of that name.
+type Optimizer struct {
+	Name        string // sgd (default), adam, adamw, lion, adagrad, rmsprop, lamb, lars
+	LR          float64
+	Momentum    float64 // sgd, rmsprop, lars
+	Dampening   float64
+	Nesterov    bool
+	Beta1       float64
+	Beta2       float64
+	Eps         float64
+	WeightDecay float64
+	Alpha       float64  // rmsprop smoothing, default 0.99
+	NoDecay     []string // globs of parameters without weight decay; "1d" means all with fewer than 2 dims
+}
+
+// Schedule is the learning rate as a function of the step.
+type Schedule struct {
+	Name   string  // constant (default), linear, cosine, step
+	Warmup int     // steps of linear warm-up from 0: lr*(step+1)/warmup
+	Steps  int     // total steps (linear, cosine)
+	MinLR  float64 // floor of linear and cosine
+	Every  int     // step: multiply by Gamma every so many steps
+	Gamma  float64
+}

@@ -1,0 +1,80 @@
+// Package pass holds what every pass sees: the module, the options, the facts that passes need and make,
+// and the remarks they leave. It names no pass.
+package pass
+
+import (
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// Prop is a set of facts about the module, made by one pass and needed by later ones.
+type Prop uint32
+
+// The facts, in the order in which the pipeline makes them.
+const (
+	Typed     Prop = 1 << iota // the importer's promise: verified, one @forward function
+	Core                       // shapes folded, core ops only
+	HasLoss                    // @step computes loss_sum and count, @eval the loss and its metrics
+	HasGrad                    // @step has the gradients of loss_sum
+	HasUpdate                  // @step updates parameters and optimizer state
+	Cast                       // precision decided
+	Staged                     // pipeline stages cut
+	Sharded                    // every value has a sharding
+	Local                      // per-rank shapes, explicit collectives
+	Ordered                    // the op order is the execution order, collectives bucketed
+	Budgeted                   // peak memory is under the limit asked for
+	Grouped                    // every op belongs to a kernel group
+	Planned                    // every value has an arena offset
+)
+
+// Pass is one row of the pipeline table.
+type Pass struct {
+	Name  string
+	Run   func(*Context) error
+	Needs Prop
+	Makes Prop
+	Why   string // why it stands where it stands
+}
+
+// Context is what a pass works on.
+type Context struct {
+	Module  *ir.Module
+	Opt     *Options
+	Pass    string // name of the running pass, set by the driver
+	Remarks []Remark
+	Plan    Plan // made by memplan
+}
+
+// Plan is what memplan decides beyond the offsets of values.
+type Plan struct {
+	ArenaBytes int            // size of the one arena, bytes
+	Workspace  int            // offset in the arena of the scratch area that templates share
+	WorkBytes  int            // its size, bytes
+	Segments   map[string]int // bytes by kind: params, buffers, state, grads, activations, inputs, workspace
+}
+
+// Remark is "did, or did not do, X to value V because Y".
+type Remark struct {
+	Pass, Value, Text string
+}
+
+// String prints as in tests: "fuse: %t joins softmax".
+func (r Remark) String() string {
+	if r.Value == "" {
+		return r.Pass + ": " + r.Text
+	}
+	return fmt.Sprintf("%s: %%%s %s", r.Pass, r.Value, r.Text)
+}
+
+// Remark records one; v may be nil.
+func (c *Context) Remark(v *ir.Value, format string, args ...any) {
+	r := Remark{Pass: c.Pass, Text: fmt.Sprintf(format, args...)}
+	if v != nil {
+		r.Value = v.Name
+	}
+	c.Remarks = append(c.Remarks, r)
+}
+
+// Loc derives the location of an op made by the running pass for one at l.
+func (c *Context) Loc(l ir.Loc) ir.Loc { return l.Derive(c.Pass) }

@@ -1,0 +1,94 @@
+// Package abi is the contract between the compiler and the run-time: what a rank program is made of,
+// where its tensors lie, and the gtc.json that describes a compiled folder. Plain data, no imports from
+// either tower.
+package abi
+
+// Version is the format version of gtc.json and of generated programs. They must agree exactly.
+const Version = 1
+
+// Align is the alignment in bytes of every tensor in the arena.
+const Align = 64
+
+// Manifest is gtc.json: the whole plan of a compiled folder.
+type Manifest struct {
+	Version     int               `json:"version"`
+	Gtc         string            `json:"gtc"`   // version of the compiler
+	Model       string            `json:"model"` // base name of the ONNX file
+	ModelSum    string            `json:"model_sha256"`
+	Target      string            `json:"target"` // cpu
+	Mesh        []Axis            `json:"mesh"`
+	Ranks       int               `json:"ranks"`
+	RankProgram []int             `json:"rank_program"` // rank -> index into Programs
+	Programs    []Program         `json:"programs"`
+	Train       Train             `json:"train"`
+	Options     map[string]string `json:"options"` // compile flags as given, for the record
+}
+
+// Axis is a mesh axis.
+type Axis struct {
+	Name string `json:"name"`
+	Size int    `json:"size"`
+}
+
+// Train is what the training loop must know of the compiled step.
+type Train struct {
+	Batch        int     `json:"batch"`      // global batch, samples per optimizer step
+	RankBatch    int     `json:"rank_batch"` // samples per rank and micro-batch: Batch = RankBatch*DP*Microbatches
+	DP           int     `json:"dp"`
+	Microbatches int     `json:"microbatches"`
+	Loss         string  `json:"loss"`
+	Optimizer    string  `json:"optimizer"`
+	LR           float64 `json:"lr"`
+	Weighted     bool    `json:"weighted"` // the step takes per-sample weights, so a padded batch is exact
+	Tokens       int     `json:"tokens"`   // target elements per sample (sequence length), 1 for plain classification
+	Metric       string  `json:"metric"`   // accuracy, perplexity or ""
+}
+
+// Program is one distinct rank program.
+type Program struct {
+	Package     string         `json:"package"` // Go package name, such as prog0
+	Hash        string         `json:"hash"`    // over everything that must agree among ranks
+	ArenaBytes  int            `json:"arena_bytes"`
+	Segments    map[string]int `json:"segments"` // bytes by kind
+	Tensors     []Tensor       `json:"tensors"`  // everything with a fixed place: inputs, params, buffers, state, results, consts
+	Funcs       []Func         `json:"funcs"`
+	Kernels     int            `json:"kernels"` // distinct generated kernels
+	Collectives []Collective   `json:"collectives"`
+}
+
+// Tensor is a tensor with a fixed place in the arena.
+type Tensor struct {
+	Name      string   `json:"name"` // ONNX name of inputs and parameters; optim/<rule>/<param> for optimizer state
+	Role      string   `json:"role"` // input target weight param buffer state const
+	DType     string   `json:"dtype"`
+	Dims      []int    `json:"dims"`                 // of this rank's part
+	Global    []int    `json:"global,omitempty"`     // whole tensor, when sharded
+	Start     []int    `json:"start,omitempty"`      // this part's origin in the whole, when sharded (per rank: see ShardAxes)
+	ShardAxes []string `json:"shard_axes,omitempty"` // per dim: mesh axis or ""
+	Offset    int      `json:"offset"`               // bytes from the start of the arena
+	Bytes     int      `json:"bytes"`
+	Init      string   `json:"init,omitempty"` // name in weights.safetensors; "" starts as zeros
+	Loc       string   `json:"loc,omitempty"`
+}
+
+// Func is one entry point of a program: micro (all micro-batches but the last), step (the last one and the
+// update), eval, forward.
+type Func struct {
+	Name    string   `json:"name"`
+	Inputs  []string `json:"inputs"`  // names of Tensors it reads from the data, in the model's order
+	Results []Tensor `json:"results"` // named scalars and outputs, with their place: loss_sum, count, correct, out0, …
+	Flops   int64    `json:"flops"`
+	Ops     int      `json:"ops"`
+}
+
+// Collective is one mesh operation, in program order.
+type Collective struct {
+	Func    string   `json:"func"`
+	Kind    string   `json:"kind"` // all_reduce, all_gather, reduce_scatter, …
+	Axis    string   `json:"axis"`
+	Op      string   `json:"op"` // sum, max, …
+	DType   string   `json:"dtype"`
+	Bytes   int      `json:"bytes"`
+	Tensors []string `json:"tensors"`
+	Loc     string   `json:"loc"`
+}
