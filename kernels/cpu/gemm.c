@@ -1,0 +1,339 @@
+// Single-precision matrix product: packing, blocking and threads. The register tile is in gemm_ukr.h.
+//
+// Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): B is packed once
+// into GTC_KC x GTC_NR panels that every thread reads; A is read in place when its rows are contiguous in k and is
+// packed into tiles otherwise. Every element of C is one chain of multiply-adds over k in order, cut only at multiples
+// of GTC_KC, so the result depends neither on the number of threads nor on where a tile's edge falls.
+#include "gemm.h"
+#include "gemm_ukr.h"
+#include "gtc_math.h"
+#include "threads.h"
+
+#define GTC_DEF(MR, NV)                                                                                              \
+	static NOINLINE void ukr_##MR##_##NV(long kc, const float *a, long ars, long acs, const float *b, long ldb,  \
+					     float *c, long ldc, int add, const float *bias) {                       \
+		gtc_ukr_body(MR, NV, kc, a, ars, acs, b, ldb, c, ldc, add, bias);                                    \
+	}
+#define GTC_DEF2(MR) GTC_DEF(MR, 1) GTC_DEF(MR, 2)
+#if VL == 8
+GTC_DEF2(6) GTC_DEF2(4) GTC_DEF2(2)
+static const gtc_ukr_fn ukr_table[3][2] = {{ukr_2_1, ukr_2_2}, {ukr_4_1, ukr_4_2}, {ukr_6_1, ukr_6_2}};
+#else
+GTC_DEF2(12) GTC_DEF2(8) GTC_DEF2(4)
+static const gtc_ukr_fn ukr_table[3][2] = {{ukr_4_1, ukr_4_2}, {ukr_8_1, ukr_8_2}, {ukr_12_1, ukr_12_2}};
+#endif
+
+static long min_l(long a, long b) { return a < b ? a : b; }
+static long ceil_div(long a, long b) { return (a + b - 1) / b; }
+
+// tile_rows gives the index in ukr_table of the smallest kernel that holds mr rows.
+static int tile_class(long mr) { return mr > GTC_MR2 ? 2 : mr > GTC_MR1 ? 1 : 0; }
+static const int tile_rows[3] = {GTC_MR1, GTC_MR2, GTC_MR};
+
+// pack_a_tile copies mr rows x kc of A into k-major order, rows padded with zeros to the kernel's height.
+static void pack_a_tile(float *dst, gtc_mat a, long mr, long rows, long kc) {
+	if (a.rs == 1 && mr == rows) {
+		for (long k = 0; k < kc; k++) memcpy(dst + k * rows, a.p + k * a.cs, (size_t)rows * sizeof(float));
+		return;
+	}
+	for (long i = 0; i < mr; i++)
+		for (long k = 0; k < kc; k++) dst[k * rows + i] = a.p[i * a.rs + k * a.cs];
+	for (long i = mr; i < rows; i++)
+		for (long k = 0; k < kc; k++) dst[k * rows + i] = 0;
+}
+
+// run_tile computes one mr x nr tile; a and b are ready for the kernel (a whole number of kernel rows and vectors).
+static void run_tile(long mr, long nr, long kc, const float *a, long ars, long acs, const float *b, long ldb, float *c, long ldc,
+		     int add, const float *bias) {
+	int mc = tile_class(mr), nv = nr > VL ? 1 : 0;
+	long rows = tile_rows[mc], cols = (nv + 1) * VL;
+	if (mr == rows && nr == cols) {
+		ukr_table[mc][nv](kc, a, ars, acs, b, ldb, c, ldc, add, bias);
+		return;
+	}
+	float t[GTC_MR * GTC_NR] __attribute__((aligned(64)));
+	ukr_table[mc][nv](kc, a, ars, acs, b, ldb, t, GTC_NR, 0, NULL);
+	for (long i = 0; i < mr; i++)
+		for (long j = 0; j < nr; j += VL) {
+			long w = min_l(VL, nr - j);
+			vf v = vload(t + i * GTC_NR + j);
+			if (bias) v += vload_n(bias + j, w, 0);
+			if (add) v += vload_n(c + i * ldc + j, w, 0);
+			vstore_n(c + i * ldc + j, v, w);
+		}
+}
+
+// transpose_in copies B columns [j, j+nr) x rows [k, k+kc) stored column by column (rs == 1 over k) into dst[kc][GTC_NR].
+static void transpose_in(float *dst, long ld, const float *src, long cs, long kc, long nr) {
+	long j = 0;
+#if VL >= 4
+	typedef float v4 __attribute__((vector_size(16)));
+	typedef float v4u __attribute__((vector_size(16), aligned(4), may_alias));
+	typedef int32_t i4 __attribute__((vector_size(16)));
+	for (; j + 4 <= nr; j += 4) {
+		const float *s = src + j * cs;
+		long k = 0;
+		for (; k + 4 <= kc; k += 4) {
+			v4 a = *(const v4u *)(s + k), b = *(const v4u *)(s + cs + k);
+			v4 c = *(const v4u *)(s + 2 * cs + k), d = *(const v4u *)(s + 3 * cs + k);
+			v4 ab0 = __builtin_shuffle(a, b, (i4){0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, (i4){2, 6, 3, 7});
+			v4 cd0 = __builtin_shuffle(c, d, (i4){0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, (i4){2, 6, 3, 7});
+			float *o = dst + k * ld + j;
+			*(v4u *)o = __builtin_shuffle(ab0, cd0, (i4){0, 1, 4, 5});
+			*(v4u *)(o + ld) = __builtin_shuffle(ab0, cd0, (i4){2, 3, 6, 7});
+			*(v4u *)(o + 2 * ld) = __builtin_shuffle(ab1, cd1, (i4){0, 1, 4, 5});
+			*(v4u *)(o + 3 * ld) = __builtin_shuffle(ab1, cd1, (i4){2, 3, 6, 7});
+		}
+		for (; k < kc; k++)
+			for (int q = 0; q < 4; q++) dst[k * ld + j + q] = s[q * cs + k];
+	}
+#endif
+	for (; j < nr; j++)
+		for (long k = 0; k < kc; k++) dst[k * ld + j] = src[j * cs + k];
+}
+
+size_t gtc_pack_b_bytes(long k, long n) { return (size_t)k * (size_t)ceil_div(n, GTC_NR) * GTC_NR * sizeof(float); }
+
+void gtc_pack_b(float *dst, gtc_mat b, long k, long n, long j0, long j1) {
+	long panels = ceil_div(n, GTC_NR);
+	for (long k0 = 0; k0 < k; k0 += GTC_KC) {
+		long kc = min_l(GTC_KC, k - k0);
+		for (long j = j0; j < j1; j++) {
+			float *d = dst + k0 * panels * GTC_NR + j * kc * GTC_NR;
+			long nr = min_l(GTC_NR, n - j * GTC_NR);
+			const float *s = b.p + k0 * b.rs + j * GTC_NR * b.cs;
+			if (b.cs == 1 && nr == GTC_NR) {
+				for (long p = 0; p < kc; p++)
+					for (int q = 0; q < GTC_NR; q += VL) vstore(d + p * GTC_NR + q, vload(s + p * b.rs + q));
+				continue;
+			}
+			if (nr < GTC_NR) memset(d, 0, (size_t)(kc * GTC_NR) * sizeof(float));
+			if (b.rs == 1)
+				transpose_in(d, GTC_NR, s, b.cs, kc, nr);
+			else
+				for (long p = 0; p < kc; p++)
+					for (long q = 0; q < nr; q++) d[p * GTC_NR + q] = s[p * b.rs + q * b.cs];
+		}
+	}
+}
+
+// block_rows multiplies rows [0, m) by the panels of one k block. apack: packed tiles of A, or NULL to read A in place.
+static void block_rows(float *c, long ldc, gtc_mat a, const float *apack, const float *b, long m, long n, long kc, long j0, long j1,
+		       int add, const float *bias) {
+	float edge[GTC_MR * GTC_KC] __attribute__((aligned(64)));
+	long full = m / GTC_MR * GTC_MR, rest = m - full;
+	int rest_rows = tile_rows[tile_class(rest)];
+	if (!apack && rest && rest != rest_rows) pack_a_tile(edge, (gtc_mat){a.p + full * a.rs, a.rs, a.cs}, rest, rest_rows, kc);
+	for (long j = j0; j < j1; j++) {
+		long nr = min_l(GTC_NR, n - j * GTC_NR);
+		const float *bp = b + j * kc * GTC_NR, *bj = bias ? bias + j * GTC_NR : NULL;
+		float *cj = c + j * GTC_NR;
+		for (long i = 0; i < m; i += GTC_MR) {
+			long mr = min_l(GTC_MR, m - i);
+			int rows = tile_rows[tile_class(mr)];
+			if (apack)
+				run_tile(mr, nr, kc, apack + i * kc, 1, rows, bp, GTC_NR, cj + i * ldc, ldc, add, bj);
+			else if (mr == rows)
+				run_tile(mr, nr, kc, a.p + i * a.rs, a.rs, a.cs, bp, GTC_NR, cj + i * ldc, ldc, add, bj);
+			else
+				run_tile(mr, nr, kc, edge, 1, rows, bp, GTC_NR, cj + i * ldc, ldc, add, bj);
+		}
+	}
+}
+
+void gtc_block(float *c, long ldc, gtc_mat a, const float *bpack, long m, long n, long k, long j0, long j1, int add,
+	       const float *bias, float *abuf) {
+	long width = ceil_div(n, GTC_NR) * GTC_NR;
+	for (long k0 = 0; k0 < k; k0 += GTC_KC) {
+		long kc = min_l(GTC_KC, k - k0);
+		int acc = add || k0 > 0;
+		const float *bk = bpack + k0 * width, *bi = k0 == 0 ? bias : NULL;
+		if (a.cs == 1) {
+			gtc_mat ak = {a.p + k0, a.rs, 1};
+			block_rows(c, ldc, ak, NULL, bk, m, n, kc, j0, j1, acc, bi);
+			continue;
+		}
+		for (long i0 = 0; i0 < m; i0 += GTC_MC) {
+			long mc = min_l(GTC_MC, m - i0);
+			for (long i = 0; i < mc; i += GTC_MR) {
+				long mr = min_l(GTC_MR, mc - i);
+				gtc_mat at = {a.p + (i0 + i) * a.rs + k0 * a.cs, a.rs, a.cs};
+				pack_a_tile(abuf + i * kc, at, mr, tile_rows[tile_class(mr)], kc);
+			}
+			block_rows(c + i0 * ldc, ldc, a, abuf, bk, mc, n, kc, j0, j1, acc, bi);
+		}
+	}
+}
+
+void gtc_small(float *c, long ldc, gtc_mat a, gtc_mat b, long m, long n, long k, int add, const float *bias,
+	       float *bbuf, float *abuf) {
+	long panels = ceil_div(n, GTC_NR);
+	gtc_pack_b(bbuf, b, k, n, 0, panels);
+	gtc_block(c, ldc, a, bbuf, m, n, k, 0, panels, add, bias, abuf);
+}
+
+// apply_epilogue maps a finished block of C in place: 1 relu, 2 gelu (tanh form), 3 gelu (erf form).
+static void apply_epilogue(float *c, long ldc, long m, long n, int kind) {
+	for (long i = 0; i < m; i++) {
+		float *p = c + i * ldc;
+		if (kind == 1) {
+			for (long j = 0; j < n; j++) p[j] = p[j] > 0 || p[j] != p[j] ? p[j] : 0;
+		} else if (kind == 2) {
+#pragma omp simd
+			for (long j = 0; j < n; j++) {
+				float x = p[j];
+				p[j] = 0.5f * x * (1 + gtc_tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+			}
+		} else if (kind == 3) {
+#pragma omp simd
+			for (long j = 0; j < n; j++) p[j] = 0.5f * p[j] * (1 + gtc_erff(0.7071067811865476f * p[j]));
+		}
+	}
+}
+
+// plan holds what the workspace size and the run must agree on; it is a function of the shape alone.
+typedef struct {
+	long splits;	 // > 1: k is cut into this many chunks summed in order
+	size_t bbytes;	 // packed B of one product
+	int per_batch;	 // threads take whole products instead of parts of one
+} gemm_plan;
+
+enum { MAX_SPLITS = 16 };
+
+static gemm_plan plan_gemm(long batch, long m, long n, long k) {
+	gemm_plan p = {1, gtc_pack_b_bytes(k, n), batch >= 4};
+	if (batch == 1 && ceil_div(m, GTC_MR) * ceil_div(n, GTC_NR) <= 16 && k >= 2048) p.splits = min_l(MAX_SPLITS, k / 512);
+	return p;
+}
+
+static size_t align64(size_t x) { return (x + 63) / 64 * 64; }
+
+size_t gtc_gemm_workspace(long batch, long m, long n, long k) {
+	gemm_plan p = plan_gemm(batch, m, n, k);
+	if (p.splits > 1) return (size_t)p.splits * align64((size_t)(m * n) * sizeof(float));
+	return align64(p.bbytes);
+}
+
+typedef struct {
+	gtc_mat a, b;
+	const float *bias;
+	float *c;
+	long m, n, k;
+	int epilogue, add;
+} gemm_job;
+
+// run_serial computes a whole product on the calling thread, in its own scratch.
+static void run_serial(const gemm_job *g) {
+	size_t bbytes = align64(gtc_pack_b_bytes(g->k, g->n));
+	char *slot = gtc_scratch(bbytes + GTC_ABUF * sizeof(float));
+	gtc_small(g->c, g->n, g->a, g->b, g->m, g->n, g->k, g->add, g->bias, (float *)slot, (float *)(slot + bbytes));
+	if (g->epilogue) apply_epilogue(g->c, g->n, g->m, g->n, g->epilogue);
+}
+
+// split_grid picks how many parts of rows (in units of GTC_MR1) and of panels the threads form together.
+static void split_grid(long m, long n, int threads, int *pm, int *pn) {
+	double best = 1e300;
+	*pm = threads, *pn = 1;
+	for (int a = threads; a >= 1; a--) {
+		if (threads % a) continue;
+		long rows = ceil_div(ceil_div(m, GTC_MR1), a) * GTC_MR1;
+		long cols = ceil_div(ceil_div(n, VL), 2 * (threads / a)) * 2 * VL;
+		double cost = (double)rows * (double)cols;
+		if (cost < best * 0.99) best = cost, *pm = a, *pn = threads / a;
+	}
+}
+
+static void run_parallel(const gemm_job *g, float *bp) {
+	long panels = ceil_div(g->n, GTC_NR), units = ceil_div(g->m, GTC_MR1);
+	int nt = gtc_threads_n, pm, pn;
+	if ((double)g->m * (double)g->n * (double)g->k < 64 * 1024) nt = 1;
+	split_grid(g->m, g->n, nt, &pm, &pn);
+#pragma omp parallel num_threads(nt) if (nt > 1)
+	{
+		long t = gtc_tid();
+		gtc_pack_b(bp, g->b, g->k, g->n, panels * t / nt, panels * (t + 1) / nt);
+#pragma omp barrier
+		long ti = t / pn, tj = t % pn;
+		long i0 = min_l(g->m, units * ti / pm * GTC_MR1), i1 = min_l(g->m, units * (ti + 1) / pm * GTC_MR1);
+		long j0 = panels * tj / pn, j1 = panels * (tj + 1) / pn;
+		if (i1 > i0 && j1 > j0) {
+			float *c = g->c + i0 * g->n;
+			gtc_mat a = {g->a.p + i0 * g->a.rs, g->a.rs, g->a.cs};
+			gtc_block(c, g->n, a, bp, i1 - i0, g->n, g->k, j0, j1, g->add, g->bias, gtc_scratch(GTC_ABUF * sizeof(float)));
+			if (g->epilogue)
+				apply_epilogue(c + j0 * GTC_NR, g->n, i1 - i0, min_l(g->n, j1 * GTC_NR) - j0 * GTC_NR, g->epilogue);
+		}
+	}
+}
+
+// run_split sums over chunks of k: partial products in parallel, then one pass that adds them in order.
+static void run_split(const gemm_job *g, char *ws, const gemm_plan *p) {
+	size_t part = align64((size_t)(g->m * g->n) * sizeof(float));
+	long kc = ceil_div(g->k, p->splits), mn = g->m * g->n;
+	int nt = gtc_threads_n;
+#pragma omp parallel num_threads(nt) if (nt > 1)
+	{
+#pragma omp for schedule(static, 1)
+		for (long s = 0; s < p->splits; s++) {
+			long k0 = min_l(g->k, s * kc), k1 = min_l(g->k, k0 + kc);
+			gemm_job j = *g;
+			j.a.p += k0 * j.a.cs, j.b.p += k0 * j.b.rs;
+			j.k = k1 - k0, j.c = (float *)(ws + (size_t)s * part), j.bias = NULL, j.epilogue = 0, j.add = 0;
+			if (j.k > 0)
+				run_serial(&j);
+			else
+				memset(j.c, 0, (size_t)mn * sizeof(float));
+		}
+#pragma omp for schedule(static)
+		for (long i = 0; i < g->m; i++) {
+			float *c = g->c + i * g->n;
+			if (!g->add) memset(c, 0, (size_t)g->n * sizeof(float));
+			for (long s = 0; s < p->splits; s++) {
+				const float *q = (const float *)(ws + (size_t)s * part) + i * g->n;
+				for (long j = 0; j < g->n; j++) c[j] += q[j];
+			}
+			if (g->bias)
+				for (long j = 0; j < g->n; j++) c[j] += g->bias[j];
+			if (g->epilogue) apply_epilogue(c, g->n, 1, g->n, g->epilogue);
+		}
+	}
+}
+
+// empty_k handles k == 0, for which the product is zero.
+static void empty_k(const gemm_job *g) {
+	for (long i = 0; i < g->m; i++)
+		for (long j = 0; j < g->n; j++) {
+			float *c = g->c + i * g->n + j;
+			*c = (g->add ? *c : 0) + (g->bias ? g->bias[j] : 0);
+		}
+	if (g->epilogue) apply_epilogue(g->c, g->n, g->m, g->n, g->epilogue);
+}
+
+void gtc_gemm(const float *a, const float *b, const float *bias, float *c, void *ws, long batch, long m, long n, long k, long ta, long tb,
+	      long sa, long sb, long sc, long epilogue, long accumulate) {
+	if (batch <= 0 || m <= 0 || n <= 0) return;
+	gemm_plan p = plan_gemm(batch, m, n, k);
+	if (batch > 1 && sb == 0 && !ta && sa == m * k && sc == m * n) m *= batch, batch = 1; // B shared: one tall product
+	gemm_job g = {{a, ta ? 1 : k, ta ? m : 1}, {b, tb ? 1 : n, tb ? k : 1}, bias, c, m, n, k, (int)epilogue, (int)accumulate};
+	if (k > 0 && batch == 1 && p.splits == 1) {
+		run_parallel(&g, ws);
+		return;
+	}
+	if (k > 0 && p.splits > 1) {
+		run_split(&g, ws, &p);
+		return;
+	}
+	int nt = gtc_threads_n;
+	if (!p.per_batch || k == 0 || (double)batch * (double)m * (double)n * (double)k < 64 * 1024) nt = 1;
+#pragma omp parallel for schedule(static) num_threads(nt) if (nt > 1)
+	for (long i = 0; i < batch; i++) {
+		gemm_job j = g;
+		j.a.p += i * sa, j.b.p += i * sb, j.c += i * sc;
+		if (k == 0)
+			empty_k(&j);
+		else if (p.per_batch)
+			run_serial(&j);
+		else
+			run_parallel(&j, ws);
+	}
+}

@@ -1,0 +1,82 @@
+// Vector types shared by every C file of this package.
+//
+// VL is the number of float lanes in the widest register that the compiler may use; all code is
+// written with GCC/Clang vector extensions over VL so that one text serves AVX-512, AVX2, SSE and NEON.
+#ifndef GTC_VEC_H
+#define GTC_VEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__GNUC__) && !defined(__clang__)
+// Go's cgo flag list has no -fno-math-errno; the pragma does the same for the file that includes this one.
+#pragma GCC optimize("no-math-errno", "no-trapping-math")
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+#include <immintrin.h>
+#define VL 16
+#elif defined(__AVX__)
+#define VL 8
+#else
+#define VL 4
+#endif
+
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+// Unaligned, aliasing forms for loads and stores.
+typedef float vfu __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline, unused))
+#define NOINLINE __attribute__((noinline))
+
+INLINE vf vload(const float *p) { return *(const vfu *)p; }
+INLINE void vstore(float *p, vf v) { *(vfu *)p = v; }
+INLINE vf vset(float x) { return x - (vf){0}; }
+INLINE vi vseti(int32_t x) { return x - (vi){0}; }
+
+// vload_n reads the first n (0..VL) floats at p and puts pad in the others; it touches no byte past p[n-1].
+INLINE vf vload_n(const float *p, long n, float pad) {
+#if VL == 16
+	return (vf)_mm512_mask_loadu_ps((__m512)vset(pad), (__mmask16)((1u << n) - 1u), p);
+#else
+	vf v = vset(pad);
+	for (long i = 0; i < VL; i++)
+		if (i < n) v[i] = p[i];
+	return v;
+#endif
+}
+
+// vstore_n writes the first n (0..VL) floats of v.
+INLINE void vstore_n(float *p, vf v, long n) {
+#if VL == 16
+	_mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1u), (__m512)v);
+#else
+	for (long i = 0; i < VL; i++)
+		if (i < n) p[i] = v[i];
+#endif
+}
+
+// vsel returns a where mask is set (all ones) and b elsewhere.
+INLINE vf vsel(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
+INLINE vf vmax(vf a, vf b) { return vsel(a > b, a, b); }
+INLINE vf vmin(vf a, vf b) { return vsel(a < b, a, b); }
+
+// Horizontal reductions in a fixed (pairwise) order, so that a result never depends on timing.
+INLINE float vsum(vf v) {
+	float t[VL];
+	vstore(t, v);
+	for (int w = VL / 2; w > 0; w /= 2)
+		for (int i = 0; i < w; i++) t[i] += t[i + w];
+	return t[0];
+}
+INLINE float vhmax(vf v) {
+	float t[VL];
+	vstore(t, v);
+	for (int w = VL / 2; w > 0; w /= 2)
+		for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
+	return t[0];
+}
+
+#endif
