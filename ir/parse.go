@@ -106,6 +106,10 @@ func (p *parser) name() string {
 		return p.quoted()
 	}
 	w := p.word()
+	for strings.HasSuffix(w, ":") { // "%x: f32[2]": the colon before a type is not part of the name
+		w = w[:len(w)-1]
+		p.pos--
+	}
 	if w == "" {
 		p.fail("want a name")
 	}

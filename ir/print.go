@@ -141,8 +141,8 @@ func ref(v *Value) string {
 
 // quoteName leaves plain names bare and quotes the rest as Go strings.
 func quoteName(s string) string {
-	if s == "" {
-		return `""`
+	if s == "" || s[len(s)-1] == ':' {
+		return strconv.Quote(s)
 	}
 	for i := 0; i < len(s); i++ {
 		if !isNameByte(s[i]) {

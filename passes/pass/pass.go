@@ -4,6 +4,9 @@ package pass
 
 import (
 	"fmt"
+	"math/bits"
+	"strings"
+	"time"
 
 	"github.com/gtc-compiler/gtc/ir"
 )
@@ -28,6 +31,18 @@ const (
 	Planned                    // every value has an arena offset
 )
 
+var propNames = [...]string{"Typed", "Core", "HasLoss", "HasGrad", "HasUpdate", "Cast", "Staged", "Sharded",
+	"Local", "Ordered", "Budgeted", "Grouped", "Planned"}
+
+// String names the facts, such as "Core+HasLoss".
+func (p Prop) String() string {
+	var names []string
+	for ; p != 0; p &= p - 1 {
+		names = append(names, propNames[bits.TrailingZeros32(uint32(p))])
+	}
+	return strings.Join(names, "+")
+}
+
 // Pass is one row of the pipeline table.
 type Pass struct {
 	Name  string
@@ -43,7 +58,15 @@ type Context struct {
 	Opt     *Options
 	Pass    string // name of the running pass, set by the driver
 	Remarks []Remark
-	Plan    Plan // made by memplan
+	Times   []Time // one per row that the driver came to
+	Plan    Plan   // made by memplan
+}
+
+// Time is how long one row of the pipeline took.
+type Time struct {
+	Pass    string
+	Took    time.Duration // without verification
+	Skipped bool          // the row was disabled
 }
 
 // Plan is what memplan decides beyond the offsets of values.

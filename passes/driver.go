@@ -1,0 +1,197 @@
+package passes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// Run takes c.Module through the passes of table in order. It verifies the module after each pass, checks
+// that the facts a pass needs were made, records times and remarks in c, writes what changed under
+// c.Opt.DumpDir, honours Disable and StopAfter, and turns a panic of a pass into an error that names a
+// replayable crash file. An error of a pass comes back unchanged when it is an *ir.Error, wrapped with the
+// pass's name otherwise.
+func Run(c *pass.Context, table []pass.Pass) error {
+	if c.Opt == nil {
+		c.Opt = &pass.Options{}
+	}
+	if err := checkNames(c.Opt, table); err != nil {
+		return err
+	}
+	if err := c.Module.Verify(); err != nil {
+		return fmt.Errorf("BUG: the module given to the pipeline is not valid: %w", err)
+	}
+	d, err := newDumper(c)
+	if err != nil {
+		return err
+	}
+	have := pass.Typed
+	for i, p := range table {
+		if slices.Contains(c.Opt.Disable, p.Name) {
+			c.Times = append(c.Times, pass.Time{Pass: p.Name, Skipped: true})
+			continue
+		}
+		if missing := p.Needs &^ have; missing != 0 {
+			return fmt.Errorf("pass %s needs %s, which only a disabled pass makes", p.Name, missing)
+		}
+		before, remarks, start := snapshot(c.Module), len(c.Remarks), time.Now()
+		c.Pass = p.Name
+		if err := runOne(c, p, before); err != nil {
+			return err
+		}
+		took := time.Since(start)
+		if err := c.Module.Verify(); err != nil {
+			err = fmt.Errorf("BUG: pass %s left a module that is not valid: %w", p.Name, err)
+			return errors.Join(err, saveCrash(c, p.Name, before, err.Error()))
+		}
+		have |= p.Makes
+		c.Times = append(c.Times, pass.Time{Pass: p.Name, Took: took})
+		if err := d.after(i+1, p.Name, took, c.Remarks[remarks:]); err != nil {
+			return err
+		}
+		if p.Name == c.Opt.StopAfter && !containsName(table[i+1:], p.Name) {
+			break
+		}
+	}
+	c.Pass = ""
+	return d.close()
+}
+
+// Check reports the first pass of table whose needs are not made by the ones before it, given the facts
+// that hold at the start.
+func Check(table []pass.Pass, have pass.Prop) error {
+	for _, p := range table {
+		if missing := p.Needs &^ have; missing != 0 {
+			return fmt.Errorf("pass %s needs %s, which no earlier pass makes", p.Name, missing)
+		}
+		have |= p.Makes
+	}
+	return nil
+}
+
+// runOne runs p; before is the module as it was, for the crash file.
+func runOne(c *pass.Context, p pass.Pass, before *ir.Module) (err error) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if e, ok := r.(*ir.Error); ok { // a constructor refused operands: tell it as a fault of the pass
+			r = e.Error()
+		}
+		what := fmt.Sprintf("pass %s panicked: %v", p.Name, r)
+		err = errors.Join(errors.New("BUG: "+what), saveCrash(c, p.Name, before, what+"\n\n"+string(debug.Stack())))
+	}()
+	if err := p.Run(c); err != nil {
+		var told *ir.Error
+		if errors.As(err, &told) {
+			return err
+		}
+		return fmt.Errorf("pass %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// snapshot copies the module so that a crash or a dump can show it as it was. It costs one walk over the
+// values, no printing.
+func snapshot(m *ir.Module) *ir.Module {
+	s := &ir.Module{Mesh: m.Mesh}
+	for _, f := range m.Funcs {
+		g, _ := f.Clone()
+		s.Funcs = append(s.Funcs, g)
+	}
+	return s
+}
+
+// checkNames refuses options that name passes the table does not have.
+func checkNames(o *pass.Options, table []pass.Pass) error {
+	names := slices.Clone(o.Disable)
+	if o.StopAfter != "" {
+		names = append(names, o.StopAfter)
+	}
+	for _, n := range names {
+		if !containsName(table, n) {
+			return fmt.Errorf("no pass is called %q; the passes are %s", n, strings.Join(tableNames(table), ", "))
+		}
+	}
+	return nil
+}
+
+func containsName(table []pass.Pass, name string) bool {
+	return slices.ContainsFunc(table, func(p pass.Pass) bool { return p.Name == name })
+}
+
+// tableNames lists the distinct names in table order.
+func tableNames(table []pass.Pass) []string {
+	var names []string
+	for _, p := range table {
+		if !slices.Contains(names, p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// dumper writes what each pass changed, when a folder was asked for.
+type dumper struct {
+	c       *pass.Context
+	last    string // text after the pass before
+	summary strings.Builder
+}
+
+func newDumper(c *pass.Context) (*dumper, error) {
+	d := &dumper{c: c}
+	if c.Opt.DumpDir == "" {
+		return d, nil
+	}
+	if err := os.MkdirAll(c.Opt.DumpDir, 0o755); err != nil {
+		return nil, fmt.Errorf("dump folder: %w", err)
+	}
+	d.last = c.Module.Print(ir.PrintOptions{Loc: true})
+	return d, d.write("00-input.ir", d.last)
+}
+
+// after writes NN-name.ir and NN-name.diff when the text changed, and a line of the summary always.
+func (d *dumper) after(n int, name string, took time.Duration, remarks []pass.Remark) error {
+	if d.c.Opt.DumpDir == "" {
+		return nil
+	}
+	text := d.c.Module.Print(ir.PrintOptions{Loc: true})
+	state := "unchanged"
+	if text != d.last {
+		edits := lineDiff(d.last, text)
+		state = fmt.Sprintf("+%d -%d lines", strings.Count(edits, "\n+"), strings.Count(edits, "\n-"))
+		base := fmt.Sprintf("%02d-%s", n, name)
+		if err := errors.Join(d.write(base+".ir", text), d.write(base+".diff", edits)); err != nil {
+			return err
+		}
+		d.last = text
+	}
+	fmt.Fprintf(&d.summary, "%02d %-12s %10s  %s\n", n, name, took.Round(10*time.Microsecond), state)
+	for _, r := range remarks {
+		fmt.Fprintf(&d.summary, "    %s\n", r)
+	}
+	return nil
+}
+
+func (d *dumper) close() error {
+	if d.c.Opt.DumpDir == "" {
+		return nil
+	}
+	return d.write("summary.txt", d.summary.String())
+}
+
+func (d *dumper) write(name, text string) error {
+	if err := os.WriteFile(filepath.Join(d.c.Opt.DumpDir, name), []byte(text), 0o644); err != nil {
+		return fmt.Errorf("dump: %w", err)
+	}
+	return nil
+}
