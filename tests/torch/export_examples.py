@@ -60,7 +60,7 @@ def export(name):
     """Builds, exports and checks one example."""
     ex = EXAMPLES[name]
     torch.manual_seed(SEED)
-    model = ex["build"]()
+    model = ex["build"]().eval()
     x = sample(ex["input"], ex["batch"])
     program = torch.onnx.export(
         model, (x,), dynamo=True, optimize=False, opset_version=20, verbose=False, input_names=[ex["input"]], output_names=["logits"],
