@@ -1,0 +1,98 @@
+package ops
+
+import (
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/factor"
+)
+
+// Counter-based random numbers: a pure function of seed, counter and element, so that recomputation and any
+// split over ranks give the same numbers (the idea of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+var (
+	RandDef    = ir.NewOp("rand")
+	RandAtDef  = ir.NewOp("rand_at")
+	DropoutDef = ir.NewOp("dropout")
+)
+
+// RandAttrs: Seed tells the streams of one program apart; Dims is the result's shape.
+type RandAttrs struct {
+	Seed int
+	Dims []int
+}
+
+// RandAtAttrs: Seed as in RandAttrs.
+type RandAtAttrs struct{ Seed int }
+
+// DropoutAttrs: P is the probability of zero, in [0,1); Seed as in RandAttrs.
+type DropoutAttrs struct {
+	P    float64
+	Seed int
+}
+
+// Rand gives f32 uniform numbers in [0,1) for an i64 scalar counter, usually the step.
+func Rand(b *ir.Builder, counter *ir.Value, seed int, dims []int) *ir.Value {
+	return b.Emit(RandDef, RandAttrs{seed, dims}, counter)
+}
+
+// RandAt gives an f32 uniform number in [0,1) for each pair of elements of counter and index (i64, equal dims).
+func RandAt(b *ir.Builder, counter, index *ir.Value, seed int) *ir.Value {
+	return b.Emit(RandAtDef, RandAtAttrs{seed}, counter, index)
+}
+
+// Dropout zeroes elements of x with probability p and divides the others by 1-p, by an i64 scalar counter.
+func Dropout(b *ir.Builder, x, counter *ir.Value, p float64, seed int) *ir.Value {
+	return b.Emit(DropoutDef, DropoutAttrs{p, seed}, x, counter)
+}
+
+func checkCounter(v *ir.Value, i int) error {
+	if !v.Type.Equal(ir.T(dtype.I64)) {
+		return fmt.Errorf("operand %d is %s, must be an i64 scalar", i, v.Type)
+	}
+	return nil
+}
+
+func inferRand(op *ir.Op) ([]ir.Type, error) {
+	dims := op.Attrs.(RandAttrs).Dims
+	for _, n := range dims {
+		if n < 0 {
+			return nil, fmt.Errorf("dims %v are negative", dims)
+		}
+	}
+	return []ir.Type{ir.T(dtype.F32, dims...)}, checkCounter(op.In[0], 0)
+}
+
+func inferRandAt(op *ir.Op) ([]ir.Type, error) {
+	c, i := op.In[0].Type, op.In[1].Type
+	if c.DType != dtype.I64 || !c.Equal(i) {
+		return nil, fmt.Errorf("operands are %s and %s, must be i64 of equal dims", c, i)
+	}
+	return []ir.Type{c.With(dtype.F32)}, nil
+}
+
+func inferDropout(op *ir.Op) ([]ir.Type, error) {
+	if p := op.Attrs.(DropoutAttrs).P; !(p >= 0 && p < 1) {
+		return nil, fmt.Errorf("p is %g, must be in [0,1)", p)
+	}
+	if err := sameFloat(op, 0); err != nil {
+		return nil, err
+	}
+	return []ir.Type{op.In[0].Type}, checkCounter(op.In[1], 1)
+}
+
+func init() {
+	RandDef.Define(ir.Rules{
+		Attrs: RandAttrs{}, Operands: 1, Infer: inferRand, NoGrad: "random numbers depend on no operand",
+		Doc: "uniform random numbers in [0,1), a function of seed, counter and position",
+	})
+	RandAtDef.Define(ir.Rules{
+		Attrs: RandAtAttrs{}, Operands: 2, Infer: inferRandAt, NoGrad: "integer operands",
+		Factors: func(op *ir.Op) factor.Rule { return factor.Pointwise(op.In[0].Type.Dims, 2, 1) },
+		Doc:     "a uniform random number in [0,1) for each counter and index",
+	})
+	DropoutDef.Define(ir.Rules{
+		Attrs: DropoutAttrs{}, Operands: 2, Infer: inferDropout,
+		Doc: "random zeros with probability p, the rest divided by 1-p",
+	})
+}
