@@ -92,6 +92,11 @@ static void transpose_in(float *dst, long ld, const float *src, long cs, long kc
 		for (long k = 0; k < kc; k++) dst[k * ld + j] = src[j * cs + k];
 }
 
+void gtc_transpose_panel(float *dst, const float *src, long ld, long depth, long nr) {
+	if (nr < GTC_NR) memset(dst, 0, (size_t)(depth * GTC_NR) * sizeof(float));
+	transpose_in(dst, GTC_NR, src, ld, depth, nr);
+}
+
 size_t gtc_pack_b_bytes(long k, long n) { return (size_t)k * (size_t)ceil_div(n, GTC_NR) * GTC_NR * sizeof(float); }
 
 void gtc_pack_b(float *dst, gtc_mat b, long k, long n, long j0, long j1) {
@@ -162,6 +167,35 @@ void gtc_block(float *c, long ldc, gtc_mat a, const float *bpack, long m, long n
 			}
 			block_rows(c + i0 * ldc, ldc, a, abuf, bk, mc, n, kc, j0, j1, acc, bi);
 		}
+	}
+}
+
+void gtc_panel(float *c, long ldc, gtc_mat a, const float *b, long ldb, long m, long nr, long kc, int add) {
+	for (long i = 0; i < m; i += GTC_MR) {
+		long mr = min_l(GTC_MR, m - i);
+		int rows = tile_rows[tile_class(mr)];
+		gtc_mat t = {a.p + i * a.rs, a.rs, a.cs};
+		if (mr == rows) {
+			run_tile(mr, nr, kc, t.p, t.rs, t.cs, b, ldb, c + i * ldc, ldc, add, NULL);
+			continue;
+		}
+		float edge[GTC_MR * GTC_KC] __attribute__((aligned(64)));
+		pack_a_tile(edge, t, mr, rows, kc);
+		run_tile(mr, nr, kc, edge, 1, rows, b, ldb, c + i * ldc, ldc, add, NULL);
+	}
+}
+
+void gtc_rows(float *c, long ldc, gtc_mat a, const float *b, long ldb, long m, long n, long kc, int add, float *bbuf) {
+	for (long j = 0; j < n; j += GTC_NR) {
+		long nr = min_l(GTC_NR, n - j);
+		if (nr % VL == 0) {
+			gtc_panel(c + j, ldc, a, b + j, ldb, m, nr, kc, add);
+			continue;
+		}
+		for (long p = 0; p < kc; p++)
+			for (long q = 0; q < GTC_NR; q += VL)
+				vstore(bbuf + p * GTC_NR + q, vload_n(b + p * ldb + j + q, nr - q < 0 ? 0 : min_l(VL, nr - q), 0));
+		gtc_panel(c + j, ldc, a, bbuf, GTC_NR, m, nr, kc, add);
 	}
 }
 

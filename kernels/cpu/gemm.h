@@ -28,6 +28,17 @@ void gtc_block(float *c, long ldc, gtc_mat a, const float *bpack, long m, long n
 void gtc_small(float *c, long ldc, gtc_mat a, gtc_mat b, long m, long n, long k, int add, const float *bias,
 	       float *bbuf, float *abuf);
 
+// gtc_panel computes C[m, nr] (+)= A[m, kc] . B[kc, nr] for one panel on one thread: nr <= GTC_NR, kc <= GTC_KC, rows of B
+// ldb apart and readable up to the next multiple of VL columns. A is read in place whatever its strides.
+void gtc_panel(float *c, long ldc, gtc_mat a, const float *b, long ldb, long m, long nr, long kc, int add);
+
+// gtc_rows computes C[m, n] (+)= A[m, kc] . B[kc, n] for B with contiguous rows ldb apart, kc <= GTC_KC; edge panels are
+// copied into bbuf (kc * GTC_NR floats).
+void gtc_rows(float *c, long ldc, gtc_mat a, const float *b, long ldb, long m, long n, long kc, int add, float *bbuf);
+
+// gtc_transpose_panel writes dst[depth][GTC_NR] from nr rows of src, each depth long and ld apart; missing columns are 0.
+void gtc_transpose_panel(float *dst, const float *src, long ld, long depth, long nr);
+
 enum { GTC_MC = 120, GTC_ABUF = GTC_MC * GTC_KC };
 
 #endif
