@@ -1,0 +1,134 @@
+package ops
+
+import (
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// The mesh ops. interp.RunRanks gives their meaning.
+var (
+	AllReduceDef     = ir.NewOp("all_reduce")
+	AllGatherDef     = ir.NewOp("all_gather")
+	ReduceScatterDef = ir.NewOp("reduce_scatter")
+	ShardSliceDef    = ir.NewOp("shard_slice")
+)
+
+// AllReduceAttrs: Op is sum, max, min or prod, over the ranks along Axis.
+type AllReduceAttrs struct{ Axis, Op string }
+
+// AllGatherAttrs joins the parts of the Size ranks along Axis in dim Dim.
+type AllGatherAttrs struct {
+	Axis string
+	Dim  int
+	Size int
+}
+
+// ReduceScatterAttrs combines over the Size ranks along Axis and leaves each its part of dim Dim.
+type ReduceScatterAttrs struct {
+	Axis string
+	Dim  int
+	Size int
+	Op   string
+}
+
+// ShardSliceAttrs is this rank's (or, over mesh.TimeAxis, this micro-batch's) part of dim Dim, one of Size.
+type ShardSliceAttrs struct {
+	Axis string
+	Dim  int
+	Size int
+}
+
+// AllReduce combines each x over the ranks along axis by op (sum, max, min, prod); all in one message when of one type.
+func AllReduce(b *ir.Builder, axis, op string, xs ...*ir.Value) []*ir.Value {
+	return b.EmitN(AllReduceDef, AllReduceAttrs{axis, op}, xs...)
+}
+
+// AllGather joins x over the size ranks along axis in dim.
+func AllGather(b *ir.Builder, x *ir.Value, axis string, dim, size int) *ir.Value {
+	return b.Emit(AllGatherDef, AllGatherAttrs{axis, dim, size}, x)
+}
+
+// ReduceScatter combines x over the size ranks along axis by op; each keeps its part of dim.
+func ReduceScatter(b *ir.Builder, x *ir.Value, axis string, dim, size int, op string) *ir.Value {
+	return b.Emit(ReduceScatterDef, ReduceScatterAttrs{axis, dim, size, op}, x)
+}
+
+// ShardSlice is this rank's part of dim, one of size along axis.
+func ShardSlice(b *ir.Builder, x *ir.Value, axis string, dim, size int) *ir.Value {
+	return b.Emit(ShardSliceDef, ShardSliceAttrs{axis, dim, size}, x)
+}
+
+func checkMeshOp(axis, op string) error {
+	if axis == "" {
+		return fmt.Errorf("has no axis")
+	}
+	switch op {
+	case "sum", "max", "min", "prod":
+		return nil
+	}
+	return fmt.Errorf("combines by %q, want sum, max, min or prod", op)
+}
+
+// split is t with dim divided into size parts.
+func split(t ir.Type, dim, size int) ([]ir.Type, error) {
+	if err := needDim(dim, len(t.Dims)); err != nil {
+		return nil, err
+	}
+	if size < 1 || t.Dims[dim]%size != 0 {
+		return wrong("dim %d of size %d does not divide into %d", dim, t.Dims[dim], size)
+	}
+	return types(ir.T(t.DType, with(t.Dims, dim, t.Dims[dim]/size)...))
+}
+
+func init() {
+	AllReduceDef.Define(ir.Rules{Attrs: AllReduceAttrs{}, Operands: -1, Collective: "all_reduce",
+		Doc: "operands combined by Op over the ranks along Axis",
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			a := op.Attrs.(AllReduceAttrs)
+			if err := checkMeshOp(a.Axis, a.Op); err != nil {
+				return nil, err
+			}
+			if len(op.In) == 0 {
+				return wrong("has no operands")
+			}
+			var out []ir.Type
+			for _, v := range op.In {
+				out = append(out, v.Type)
+			}
+			return out, nil
+		}})
+	AllGatherDef.Define(ir.Rules{Attrs: AllGatherAttrs{}, Operands: 1, Collective: "all_gather",
+		Doc: "parts of the ranks along Axis joined in Dim",
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			a, t := op.Attrs.(AllGatherAttrs), op.In[0].Type
+			if err := checkMeshOp(a.Axis, "sum"); err != nil {
+				return nil, err
+			}
+			if err := needDim(a.Dim, len(t.Dims)); err != nil {
+				return nil, err
+			}
+			if a.Size < 1 {
+				return wrong("joins %d parts", a.Size)
+			}
+			return types(ir.T(t.DType, with(t.Dims, a.Dim, t.Dims[a.Dim]*a.Size)...))
+		}})
+	ReduceScatterDef.Define(ir.Rules{Attrs: ReduceScatterAttrs{}, Operands: 1, Collective: "reduce_scatter",
+		Doc: "operand combined by Op over the ranks along Axis, each keeping its part of Dim",
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			a := op.Attrs.(ReduceScatterAttrs)
+			if err := checkMeshOp(a.Axis, a.Op); err != nil {
+				return nil, err
+			}
+			return split(op.In[0].Type, a.Dim, a.Size)
+		}})
+	ShardSliceDef.Define(ir.Rules{Attrs: ShardSliceAttrs{}, Operands: 1, Collective: "shard_slice",
+		Doc: "this rank's or micro-batch's part of Dim",
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			a := op.Attrs.(ShardSliceAttrs)
+			if err := checkMeshOp(a.Axis, "sum"); err != nil {
+				return nil, err
+			}
+			return split(op.In[0].Type, a.Dim, a.Size)
+		}})
+}

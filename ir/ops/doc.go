@@ -1,0 +1,20 @@
+// Package ops defines every op of the IR: one file per family, all rules of an op in one place.
+//
+// # Conventions
+//
+// The variable of an op is <Name>Def, its attribute struct <Name>Attrs, its constructor Name, its text name the
+// lower_snake form. Constructors panic with an *ir.Error on operands that do not fit (see ir.Recover). Core ops
+// neither broadcast nor cast: Broadcast2, BroadcastTo, Scalar and ScalarLike make operands agree. Reductions keep
+// reduced dims as size 1. Dims count from 0 and are never negative in attributes. Float attributes are float64.
+//
+// # Helpers for writing an op
+//
+//   - pointwise(def, pw{…}) fills all rules of an elementwise op from its meaning, its expression and its VJP.
+//   - need, needFloat, needDim, sameTypes check operands inside Infer; in(op) and outDims(op) give dims for Factors.
+//   - mustRule(factor.Parse(…)) makes a Rule from an einsum-like string.
+//   - each(dims, func(index []int, flat int)) walks an index space row-major; Array helpers load, store,
+//     newLike are in eval.go; permuted, reduced, … give index maps.
+//   - one(f) adapts a VJP or Eval of a single-result op.
+//   - Rules.Resize gives the attributes that carry sizes (reshape, expand, iota, scatter_add, …) for an op
+//     whose operands and results have other dims: what spmd and the conformance test need to split an op.
+package ops

@@ -1,0 +1,166 @@
+package ops
+
+import (
+	"math"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/kir"
+)
+
+// The elementwise activation functions and bounds.
+var (
+	GeluDef      = ir.NewOp("gelu")
+	SiluDef      = ir.NewOp("silu")
+	SoftplusDef  = ir.NewOp("softplus")
+	EluDef       = ir.NewOp("elu")
+	LeakyReluDef = ir.NewOp("leaky_relu")
+	ClipDef      = ir.NewOp("clip")
+)
+
+// GeluAttrs: Tanh chooses the approximation by tanh.
+type GeluAttrs struct{ Tanh bool }
+
+// EluAttrs holds the value approached at minus infinity, negated.
+type EluAttrs struct{ Alpha float64 }
+
+// LeakyReluAttrs holds the slope of negative values.
+type LeakyReluAttrs struct{ Alpha float64 }
+
+// ClipAttrs holds the bounds; infinities for none.
+type ClipAttrs struct{ Min, Max float64 }
+
+// Gelu is x·Φ(x) (Hendrycks and Gimpel 2016), or its approximation by tanh.
+func Gelu(b *ir.Builder, x *ir.Value, tanh bool) *ir.Value {
+	return b.Emit(GeluDef, GeluAttrs{tanh}, x)
+}
+
+// Silu is x·sigmoid(x).
+func Silu(b *ir.Builder, x *ir.Value) *ir.Value { return b.Emit(SiluDef, nil, x) }
+
+// Softplus is log(1+exp(x)).
+func Softplus(b *ir.Builder, x *ir.Value) *ir.Value { return b.Emit(SoftplusDef, nil, x) }
+
+// Elu is x where positive, else alpha·(exp(x)-1).
+func Elu(b *ir.Builder, x *ir.Value, alpha float64) *ir.Value {
+	return b.Emit(EluDef, EluAttrs{alpha}, x)
+}
+
+// LeakyRelu is x where positive, else alpha·x.
+func LeakyRelu(b *ir.Builder, x *ir.Value, alpha float64) *ir.Value {
+	return b.Emit(LeakyReluDef, LeakyReluAttrs{alpha}, x)
+}
+
+// Clip bounds numbers; NaN stays NaN. The gradient is 1 inside and at the bounds, as torch.clamp's.
+func Clip(b *ir.Builder, x *ir.Value, min, max float64) *ir.Value {
+	return b.Emit(ClipDef, ClipAttrs{min, max}, x)
+}
+
+// The constants of the tanh approximation of GELU.
+const (
+	geluA = 0.7978845608028653558798921198687637369517172623298693153318516593 // sqrt(2/π)
+	geluB = 0.044715
+)
+
+func gelu(a any, x []float64) float64 {
+	v := x[0]
+	if a.(GeluAttrs).Tanh {
+		return 0.5 * v * (1 + math.Tanh(geluA*(v+geluB*v*v*v)))
+	}
+	return 0.5 * v * math.Erfc(-v/math.Sqrt2)
+}
+
+func init() {
+	pointwise(GeluDef, pw{n: 1, doc: "x·Φ(x), or its tanh approximation", attrs: GeluAttrs{},
+		try: []any{GeluAttrs{}, GeluAttrs{true}}, f: gelu, expr: geluExpr,
+		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
+			return []*ir.Value{GeluGrad(b, op.In[0], dy, op.Attrs.(GeluAttrs).Tanh)}
+		}})
+	pointwise(SiluDef, pw{n: 1, doc: "x·sigmoid(x)", f: un(func(x float64) float64 { return x * sigmoid(x) }),
+		expr: func(_ lit, _ any, x []*kir.Expr) *kir.Expr { return mulE(x[0], kir.Un("sigmoid", x[0])) },
+		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
+			return []*ir.Value{SiluGrad(b, op.In[0], dy)}
+		}})
+	pointwise(SoftplusDef, pw{n: 1, doc: "log(1+exp(x))", keep: true,
+		f: un(func(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }),
+		expr: func(_ lit, _ any, x []*kir.Expr) *kir.Expr {
+			return addE(kir.Un("relu", x[0]), kir.Un("log1p", kir.Un("exp", kir.Un("neg", kir.Un("abs", x[0])))))
+		},
+		vjp: times(func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Sigmoid(b, x) })})
+	pointwise(EluDef, pw{n: 1, doc: "x where positive, else Alpha·(exp(x)-1)", attrs: EluAttrs{}, fill: awayFrom(0),
+		try: []any{EluAttrs{1}, EluAttrs{0.5}}, f: elu,
+		expr: func(num lit, a any, x []*kir.Expr) *kir.Expr {
+			return kir.Select(kir.Bin("gt", x[0], num(0)), x[0], mulE(num(a.(EluAttrs).Alpha), kir.Un("expm1", x[0])))
+		},
+		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
+			slope := AddScalar(b, op.Out[0], op.Attrs.(EluAttrs).Alpha)
+			return []*ir.Value{Where(b, above0(b, op.In[0]), dy, Mul(b, dy, slope))}
+		}})
+	defineClips()
+}
+
+func elu(a any, x []float64) float64 {
+	if x[0] > 0 {
+		return x[0]
+	}
+	return a.(EluAttrs).Alpha * math.Expm1(x[0])
+}
+
+func defineClips() {
+	pointwise(LeakyReluDef, pw{n: 1, doc: "x where positive, else Alpha·x", attrs: LeakyReluAttrs{}, fill: awayFrom(0),
+		try: []any{LeakyReluAttrs{0.1}},
+		f: func(a any, x []float64) float64 {
+			if x[0] > 0 {
+				return x[0]
+			}
+			return x[0] * a.(LeakyReluAttrs).Alpha
+		},
+		expr: func(num lit, a any, x []*kir.Expr) *kir.Expr {
+			return kir.Select(kir.Bin("gt", x[0], num(0)), x[0], mulE(x[0], num(a.(LeakyReluAttrs).Alpha)))
+		},
+		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
+			return []*ir.Value{Where(b, above0(b, op.In[0]), dy, MulScalar(b, dy, op.Attrs.(LeakyReluAttrs).Alpha))}
+		}})
+	pointwise(ClipDef, pw{n: 1, doc: "x bounded by Min and Max", attrs: ClipAttrs{}, takes: numbers, fill: awayFrom(-0.5, 1),
+		try: []any{ClipAttrs{-0.5, 1}, ClipAttrs{math.Inf(-1), 1}},
+		f:   func(a any, x []float64) float64 { return min(max(x[0], a.(ClipAttrs).Min), a.(ClipAttrs).Max) },
+		i: func(a any, x []int64) int64 {
+			return int64(min(max(float64(x[0]), math.Ceil(a.(ClipAttrs).Min)), math.Floor(a.(ClipAttrs).Max)))
+		},
+		expr: func(num lit, a any, x []*kir.Expr) *kir.Expr {
+			c := a.(ClipAttrs)
+			return boundE(num, boundE(num, x[0], "max", c.Min), "min", c.Max)
+		},
+		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
+			x, a := op.In[0], op.Attrs.(ClipAttrs)
+			inside := And(b, Ge(b, x, ScalarLike(b, x, a.Min)), Le(b, x, ScalarLike(b, x, a.Max)))
+			return []*ir.Value{Where(b, inside, dy, ScalarLike(b, dy, 0))}
+		}})
+}
+
+// boundE leaves out an infinite bound, which integers cannot hold.
+func boundE(num lit, x *kir.Expr, op string, v float64) *kir.Expr {
+	if math.IsInf(v, 0) {
+		return x
+	}
+	return kir.Bin(op, x, num(v))
+}
+
+func above0(b *ir.Builder, x *ir.Value) *ir.Value { return Gt(b, x, ScalarLike(b, x, 0)) }
+
+func addE(x, y *kir.Expr) *kir.Expr { return kir.Bin("add", x, y) }
+func subE(x, y *kir.Expr) *kir.Expr { return kir.Bin("sub", x, y) }
+func mulE(x, y *kir.Expr) *kir.Expr { return kir.Bin("mul", x, y) }
+
+// geluExpr is gelu in scalar form.
+func geluExpr(num lit, a any, x []*kir.Expr) *kir.Expr {
+	v := x[0]
+	if a.(GeluAttrs).Tanh {
+		return mulE(mulE(num(0.5), v), addE(num(1), geluTanhE(num, v)))
+	}
+	return mulE(mulE(num(0.5), v), addE(num(1), kir.Un("erf", mulE(v, num(1/math.Sqrt2)))))
+}
+
+func geluTanhE(num lit, v *kir.Expr) *kir.Expr {
+	cube := mulE(v, mulE(v, v))
+	return kir.Un("tanh", mulE(num(geluA), addE(v, mulE(num(geluB), cube))))
+}

@@ -1,0 +1,138 @@
+package ops
+
+import (
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+)
+
+// The reductions.
+var (
+	ReduceSumDef  = ir.NewOp("reduce_sum")
+	ReduceMaxDef  = ir.NewOp("reduce_max")
+	ReduceMinDef  = ir.NewOp("reduce_min")
+	ReduceProdDef = ir.NewOp("reduce_prod")
+	ArgmaxDef     = ir.NewOp("argmax")
+	CumsumDef     = ir.NewOp("cumsum")
+)
+
+// ReduceAttrs names the reduced dims, increasing. They stay in the result as size 1.
+type ReduceAttrs struct{ Dims []int }
+
+// ArgmaxAttrs names the reduced dim.
+type ArgmaxAttrs struct{ Dim int }
+
+// CumsumAttrs: running sums along Dim; Exclusive leaves out the element itself, Reverse runs from the end.
+type CumsumAttrs struct {
+	Dim                int
+	Exclusive, Reverse bool
+}
+
+// ReduceSum adds over dims (increasing), which stay as size 1. It returns x when dims is empty.
+func ReduceSum(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+	return reduce(b, ReduceSumDef, x, dims)
+}
+
+// ReduceMax is the greatest element over dims (increasing), which stay as size 1; NaN wins.
+func ReduceMax(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+	return reduce(b, ReduceMaxDef, x, dims)
+}
+
+// ReduceMin is the least element over dims (increasing), which stay as size 1; NaN wins.
+func ReduceMin(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+	return reduce(b, ReduceMinDef, x, dims)
+}
+
+// ReduceProd multiplies over dims (increasing), which stay as size 1.
+func ReduceProd(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+	return reduce(b, ReduceProdDef, x, dims)
+}
+
+func reduce(b *ir.Builder, d *ir.Def, x *ir.Value, dims []int) *ir.Value {
+	if len(dims) == 0 {
+		return x
+	}
+	return b.Emit(d, ReduceAttrs{append([]int(nil), dims...)}, x)
+}
+
+// ReduceMean is the mean over dims (increasing), which stay as size 1. x is a float.
+func ReduceMean(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+	n := 1
+	for _, d := range dims {
+		if d < 0 || d >= len(x.Type.Dims) {
+			panic(ir.Errorf(b.Loc, "mean over dim %d of %q %s", d, x.Name, x.Type))
+		}
+		n *= x.Type.Dims[d]
+	}
+	return MulScalar(b, ReduceSum(b, x, dims...), 1/float64(n))
+}
+
+// AllDims is 0, 1, …, one for each dim of x: the argument that reduces everything.
+func AllDims(x *ir.Value) []int {
+	out := make([]int, len(x.Type.Dims))
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// Argmax is the index (i64) of the first greatest element along dim, which stays as size 1.
+func Argmax(b *ir.Builder, x *ir.Value, dim int) *ir.Value {
+	return b.Emit(ArgmaxDef, ArgmaxAttrs{dim}, x)
+}
+
+// Cumsum is the running sum along a.Dim.
+func Cumsum(b *ir.Builder, x *ir.Value, a CumsumAttrs) *ir.Value { return b.Emit(CumsumDef, a, x) }
+
+// reducedDims is dims with the given ones set to 1.
+func reducedDims(dims, over []int) []int {
+	out := append([]int{}, dims...)
+	for _, d := range over {
+		out[d] = 1
+	}
+	return out
+}
+
+func inferReduce(op *ir.Op) ([]ir.Type, error) {
+	t, dims := op.In[0].Type, op.Attrs.(ReduceAttrs).Dims
+	if err := needDims(dims, len(t.Dims)); err != nil {
+		return nil, err
+	}
+	if !numeric(t.DType) {
+		return wrong("operand 0 is %s, want numbers", t.DType)
+	}
+	return types(ir.T(t.DType, reducedDims(t.Dims, dims)...))
+}
+
+func init() {
+	for _, d := range []*ir.Def{ReduceSumDef, ReduceMaxDef, ReduceMinDef, ReduceProdDef} {
+		d.Define(ir.Rules{Attrs: ReduceAttrs{}, Operands: 1, Infer: inferReduce})
+	}
+	ArgmaxDef.Define(ir.Rules{
+		Attrs: ArgmaxAttrs{}, Operands: 1, NoGrad: "integer result",
+		Doc: "index of the first greatest element along Dim",
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			t, dim := op.In[0].Type, op.Attrs.(ArgmaxAttrs).Dim
+			if err := needDim(dim, len(t.Dims)); err != nil {
+				return nil, err
+			}
+			if t.Dims[dim] == 0 {
+				return wrong("dim %d is empty", dim)
+			}
+			return types(ir.T(dtype.I64, with(t.Dims, dim, 1)...))
+		},
+	})
+	CumsumDef.Define(ir.Rules{
+		Attrs: CumsumAttrs{}, Operands: 1,
+		Doc: "running sum along Dim",
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			t := op.In[0].Type
+			if !numeric(t.DType) {
+				return wrong("operand 0 is %s, want numbers", t.DType)
+			}
+			if err := needDim(op.Attrs.(CumsumAttrs).Dim, len(t.Dims)); err != nil {
+				return nil, err
+			}
+			return types(t)
+		},
+	})
+}
