@@ -30,6 +30,7 @@ type column struct {
 	parts  []part
 	row    int64 // bytes from one sample (tokens: one token) to the next
 	bytes  int64 // bytes of a sample in the file
+	out    int   // bytes of a sample in the program's type
 	window int64 // tokens from a window to the next one that does not overlap; 1 for arrays
 	shift  int64 // tokens before the first: 1 for "y"
 	conv   *converter
@@ -87,7 +88,7 @@ func (d *Dataset) load(opt Options) error {
 		if tr, ok := opt.Transforms[in.Name]; ok {
 			t = &tr
 		}
-		c := column{key: keys[i]}
+		c := column{key: keys[i], out: d.RowBytes(i)}
 		if len(d.files.tokens) > 0 {
 			err = d.tokenColumn(&c, in, t, slices.Contains(keys, "y"))
 		} else {

@@ -84,7 +84,7 @@ func (d *Dataset) Loader(cfg Config) (*Loader, error) {
 		return nil, fmt.Errorf("BUG: data-parallel rank %d of %d", cfg.Rank, cfg.Ranks)
 	case b%parts != 0:
 		return nil, fmt.Errorf("a global batch of %d samples does not divide over %d ranks x %d micro-batches; "+
-			"%d or %d would", b, cfg.Ranks, cfg.Micro, max(b/parts, 1)*parts, (b/parts+1)*parts)
+			"%d would", b, cfg.Ranks, cfg.Micro, (b/parts+1)*parts)
 	case cfg.Start < 0:
 		return nil, fmt.Errorf("BUG: loader starts at step %d", cfg.Start)
 	}
@@ -170,7 +170,7 @@ func (l *Loader) fill(b *Batch, step int64, room *scratch) error {
 			b.Valid++
 		}
 		for i := range b.Inputs {
-			size := l.d.RowBytes(i)
+			size := l.d.columns[i].out
 			dst := b.Inputs[i][row*size : (row+1)*size]
 			if err := l.d.read(i, sample, s.Random, dst, room); err != nil {
 				return err

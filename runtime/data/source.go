@@ -64,9 +64,9 @@ func openTokens(path, dtype string) (*tokenSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(m.Data)%size != 0 {
+	if n := len(m.Data); n%size != 0 {
 		m.Close()
-		return nil, fmt.Errorf("%s: %d bytes are not a whole number of %s tokens", path, len(m.Data), dtype)
+		return nil, fmt.Errorf("%s: %d bytes are not a whole number of %s tokens", path, n, dtype)
 	}
 	return &tokenSource{m, dtype}, nil
 }
