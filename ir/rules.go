@@ -44,6 +44,9 @@ type Rules struct {
 	Decompose func(b *Builder, op *Op) []*Value
 	// Impl says how a kernel computes the op. Nil: Decompose, or a clear compile error.
 	Impl func(op *Op) kir.Impl
+	// Resize gives the attributes of the same op on operands and results of other dims (a shard's), where
+	// attributes carry sizes (a reshape's Dims). Nil: the attributes stay as they are.
+	Resize func(op *Op, in, out [][]int) any
 	// Samples gives small typical instances for the conformance test. Required.
 	Samples func(r *rand.Rand) []Sample
 	// Precision is the autocast rule: "" follow the operands, "keep" in f32, "low" runs in bf16/f16.

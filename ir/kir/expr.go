@@ -28,7 +28,7 @@ func Index(dim int) *Expr { return &Expr{Op: "index", Index: dim, DType: dtype.I
 func Un(op string, x *Expr) *Expr { return &Expr{Op: op, Args: []*Expr{x}} }
 
 // Bin applies a binary function of two operands of one type: add sub mul div mod pow min max (results of
-// that type; min and max pass NaN on as PyTorch does), and or xor (bool), and the comparisons eq ne lt le gt ge (result Bool).
+// that type; min and max pass NaN on as PyTorch does; mod has the sign of the dividend, as C's fmod and %), and or xor (bool), and the comparisons eq ne lt le gt ge (result Bool).
 func Bin(op string, x, y *Expr) *Expr {
 	e := &Expr{Op: op, Args: []*Expr{x, y}}
 	switch op {
@@ -55,6 +55,7 @@ const (
 	Reduce         // operand 0 reduced over Dims by ReduceOp; reduced dims stay as size 1
 	Template       // a call of a hand-made kernel
 	Assemble       // the result is Fill, with operands copied into boxes of it (concat, pad)
+	Literal        // contents known at compile time and stored with the weights: no code
 )
 
 // Impl is how an op is computed; what fuse reads. Only the fields of its Kind are used.
