@@ -1,0 +1,267 @@
+// Package c prints kernel IR as C: loops that GCC and Clang vectorise (#pragma omp simd) and share among
+// threads (OpenMP). It knows kir, not tensor ops.
+package c
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir/kir"
+)
+
+// Prelude is the head of every generated C file: the includes, the thread count and small functions that
+// the vector math header does not have.
+const Prelude = `#include "gtc_math.h"
+#include <stddef.h>
+
+static int gtc_threads = 1;
+
+GTC_FN int64_t gtc_mod(int64_t x, int64_t y) { int64_t r = y ? x % y : 0; return r + ((r != 0) & ((r ^ y) < 0)) * y; }
+GTC_FN int64_t gtc_rem(int64_t x, int64_t y) { return y ? x % y : 0; }
+GTC_FN double gtc_fmod(double x, double y) { double r = fmod(x, y); return r + ((r != 0) & ((r < 0) != (y < 0))) * y; }
+GTC_FN double gtc_sigmoid64(double x) { return 1.0 / (1.0 + exp(-x)); }
+GTC_FN double gtc_softplus64(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
+`
+
+// Thresholds of the loops: a kernel below parallelWork instruction evaluations runs on one thread, since
+// waking another takes a few microseconds; rows of at most maxSpill elements keep costly values in a buffer.
+const (
+	parallelWork = 1 << 16
+	maxSpill     = 8192
+)
+
+type printer struct {
+	k      *kir.Kernel
+	b      strings.Builder
+	indent int
+	err    error
+	rowDim []int        // dims of a row, outermost first
+	outDim []int        // dims that enumerate rows
+	used   [][]int      // per stage: PerElem instructions that its loop evaluates
+	spill  map[int]int  // instruction -> stage that fills its row buffer
+	accAt  map[int]int  // acc instruction -> offset of its chunks in the workspace, bytes
+	scalar map[int]bool // acc instructions with a single accumulator
+}
+
+// Function prints one kernel as a static C function; note is a comment for people. The parameters are
+// the kernel's buffers in order, then the workspace when it needs one.
+func Function(name, note string, k *kir.Kernel) (string, error) {
+	p := &printer{k: k, spill: map[int]int{}, accAt: map[int]int{}, scalar: map[int]bool{}}
+	for d := range k.Dims {
+		if k.Row[d] {
+			p.rowDim = append(p.rowDim, d)
+		} else {
+			p.outDim = append(p.outDim, d)
+		}
+	}
+	for i, par := range k.Params {
+		if memType(par.DType) == "" {
+			return "", fmt.Errorf("the CPU target has no kernels of %s", par.DType)
+		}
+		_ = i
+	}
+	p.plan()
+	p.function(name, note)
+	return p.b.String(), p.err
+}
+
+func (p *printer) line(format string, args ...any) {
+	p.b.WriteString(strings.Repeat("\t", p.indent))
+	fmt.Fprintf(&p.b, format, args...)
+	p.b.WriteByte('\n')
+}
+
+func (p *printer) open(format string, args ...any) {
+	p.line(format+" {", args...)
+	p.indent++
+}
+
+func (p *printer) close() {
+	p.indent--
+	p.line("}")
+}
+
+// root reports whether an instruction makes its stage's loop run.
+func (p *printer) root(n int) bool {
+	switch in := p.k.Insts[n]; in.Op {
+	case "reduce", "acc":
+		return true
+	case "store":
+		return in.Level == kir.PerElem
+	}
+	return false
+}
+
+// stageOf is the loop in which a root runs: a reduction's result belongs to the next stage.
+func (p *printer) stageOf(n int) int {
+	in := p.k.Insts[n]
+	if in.Op == "reduce" {
+		return in.Stage - 1
+	}
+	return in.Stage
+}
+
+// plan finds for each stage what its loop computes, and which costly values are kept for later stages.
+func (p *printer) plan() {
+	stages := 0
+	for n := range p.k.Insts {
+		stages = max(stages, p.k.Insts[n].Stage)
+	}
+	p.used = make([][]int, stages+1)
+	for t := range p.used {
+		seen := map[int]bool{}
+		var walk func(n int)
+		walk = func(n int) {
+			if seen[n] || p.k.Insts[n].Level != kir.PerElem && !p.root(n) {
+				return
+			}
+			seen[n] = true
+			if first, kept := p.spill[n]; !kept || first == t {
+				for _, a := range p.k.Insts[n].Args {
+					walk(a)
+				}
+			}
+		}
+		for n := range p.k.Insts {
+			if p.root(n) && p.stageOf(n) == t {
+				walk(n)
+			}
+		}
+		for n := range seen {
+			p.used[t] = append(p.used[t], n)
+		}
+		slices.Sort(p.used[t])
+		p.keep(t)
+	}
+	// A value is kept only if a later stage reads it.
+	for n, first := range p.spill {
+		if !slices.ContainsFunc(p.used[first+1:], func(u []int) bool { return slices.Contains(u, n) }) {
+			delete(p.spill, n)
+		}
+	}
+	off := 0
+	for n, in := range p.k.Insts {
+		if in.Op == "acc" {
+			p.accAt[n] = off
+			p.scalar[n] = p.k.Params[in.Param].Elems == 1
+			off += p.k.Chunks * p.accBytes(n)
+		}
+	}
+}
+
+func (p *printer) accBytes(n int) int {
+	par := p.k.Params[p.k.Insts[n].Param]
+	return (par.Elems*par.DType.Size() + 63) &^ 63
+}
+
+// keep marks the costly values of stage t for row buffers.
+func (p *printer) keep(t int) {
+	if t == len(p.used)-1 || p.k.RowElems() > maxSpill {
+		return
+	}
+	for _, n := range p.used[t] {
+		if _, kept := p.spill[n]; !kept && heavy(p.k.Insts[n].Op) {
+			p.spill[n] = t
+		}
+	}
+}
+
+func (p *printer) function(name, note string) {
+	if note != "" {
+		p.line("// %s", strings.NewReplacer("\n", " ", "\\", "/").Replace(note))
+	}
+	var params []string
+	for i, par := range p.k.Params {
+		c := "const "
+		if par.Out {
+			c = ""
+		}
+		params = append(params, fmt.Sprintf("%s%s *p%d", c, memType(par.DType), i))
+	}
+	if p.k.Work > 0 {
+		params = append(params, "char *ws")
+	}
+	p.open("static void %s(%s)", name, strings.Join(params, ", "))
+	switch {
+	case len(p.accAt) > 0:
+		p.chunks()
+	case p.k.Rows() == 1 && len(p.used) == 1 && !p.reduces():
+		p.row("")
+	default:
+		p.parallel(p.k.Rows())
+		p.open("for (long r = 0; r < %d; r++)", p.k.Rows())
+		p.row("r")
+		p.close()
+	}
+	p.close()
+}
+
+func (p *printer) reduces() bool {
+	return slices.ContainsFunc(p.k.Insts, func(in kir.Inst) bool { return in.Op == "reduce" })
+}
+
+// parallel prints the directive that shares n iterations among threads, when the work is worth it.
+func (p *printer) parallel(n int) {
+	if n > 1 && p.k.Rows()*p.k.RowElems()*len(p.k.Insts) >= parallelWork {
+		p.line("#pragma omp parallel for schedule(static) num_threads(gtc_threads) if (gtc_threads > 1)")
+	}
+}
+
+// chunks prints the form with column accumulators: a fixed number of row ranges, each with its own partial
+// results, then the partial results added in order.
+func (p *printer) chunks() {
+	n, rows := p.k.Chunks, p.k.Rows()
+	p.parallel(n)
+	p.open("for (long c = 0; c < %d; c++)", n)
+	accs := p.accs()
+	for _, i := range accs {
+		in := p.k.Insts[i]
+		t := p.accType(i)
+		p.line("%s *acc%d = (%s *)(ws + %d + c * %d);", t, i, t, p.accAt[i], p.accBytes(i))
+		if p.scalar[i] {
+			p.line("acc%d[0] = %s;", i, identity(in))
+		} else {
+			p.line("for (long j = 0; j < %d; j++) acc%d[j] = %s;", p.k.Params[in.Param].Elems, i, identity(in))
+		}
+	}
+	p.open("for (long r = c * %d / %d; r < (c + 1) * %d / %d; r++)", rows, n, rows, n)
+	p.row("r")
+	p.close()
+	p.close()
+	for _, i := range accs {
+		in := p.k.Insts[i]
+		elems := p.k.Params[in.Param].Elems
+		t := p.accType(i)
+		if elems*n >= parallelWork {
+			p.line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (gtc_threads > 1)")
+		} else if elems > 1 {
+			p.line("#pragma omp simd")
+		}
+		p.open("for (long j = 0; j < %d; j++)", elems)
+		p.line("%s s = ((%s *)(ws + %d))[j];", t, t, p.accAt[i])
+		p.line("for (long c = 1; c < %d; c++) s = %s;", n,
+			combine(in, "s", fmt.Sprintf("((%s *)(ws + %d + c * %d))[j]", t, p.accAt[i], p.accBytes(i))))
+		p.line("p%d[j] = (%s)s;", in.Param, memType(p.k.Params[in.Param].DType))
+		p.close()
+	}
+}
+
+func (p *printer) accs() []int {
+	var out []int
+	for n := range p.k.Insts {
+		if p.k.Insts[n].Op == "acc" {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// accType is the type of a partial accumulator: scalars collect many rows and use double.
+func (p *printer) accType(n int) string {
+	t := memType(p.k.Insts[n].DType)
+	if p.scalar[n] && t == "float" {
+		return "double"
+	}
+	return t
+}

@@ -1,0 +1,265 @@
+package c
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/kir"
+)
+
+// row prints the code of one row, numbered by the C variable r; "" when there is only one row.
+func (p *printer) row(r string) {
+	p.indices(r)
+	p.pointers()
+	done := map[int]bool{}
+	for t := range p.used {
+		if t == 0 {
+			for n := range p.k.Insts {
+				if first, kept := p.spill[n]; kept {
+					_ = first
+					p.line("%s t%d[%d] __attribute__((aligned(64)));", regType(p.k.Insts[n].DType), n, p.k.RowElems())
+				}
+			}
+		}
+		p.outside(t, done)
+		if len(p.used[t]) > 0 {
+			p.loop(t, r == "")
+		}
+	}
+	p.outside(len(p.used), done)
+}
+
+// indices decodes the row number into one index per outer dim.
+func (p *printer) indices(r string) {
+	stride := p.k.Rows()
+	for _, d := range p.outDim {
+		if r == "" {
+			p.line("const long i%d = 0;", d)
+			continue
+		}
+		stride /= p.k.Dims[d]
+		switch {
+		case len(p.outDim) == 1:
+			p.line("const long i%d = %s;", d, r)
+		case d == p.outDim[0]:
+			p.line("const long i%d = %s / %d;", d, r, stride)
+		default:
+			p.line("const long i%d = %s / %d %% %d;", d, r, stride, p.k.Dims[d])
+		}
+	}
+}
+
+// pointers prints, for each load and store, where this row starts in its buffer.
+func (p *printer) pointers() {
+	for n, in := range p.k.Insts {
+		if in.Op != "load" && in.Op != "store" {
+			continue
+		}
+		c := "const "
+		if in.Op == "store" {
+			c = ""
+		}
+		p.line("%s%s *q%d = p%d%s;", c, memType(p.k.Params[in.Param].DType), n, in.Param, p.offset(in.Access, p.outDim, "i"))
+	}
+}
+
+// offset prints "+ 5 + i0 * 512 + i1" for the dims listed.
+func (p *printer) offset(a kir.Access, dims []int, index string) string {
+	var b strings.Builder
+	if a.Offset != 0 && index == "i" {
+		fmt.Fprintf(&b, " + %d", a.Offset)
+	}
+	for _, d := range dims {
+		switch s := a.Strides[d]; s {
+		case 0:
+		case 1:
+			fmt.Fprintf(&b, " + %s%d", index, d)
+		default:
+			fmt.Fprintf(&b, " + %s%d * %d", index, d, s)
+		}
+	}
+	return b.String()
+}
+
+// inner prints the index of an access within its row.
+func (p *printer) inner(a kir.Access) string {
+	s := strings.TrimPrefix(p.offset(a, p.rowDim, "j"), " + ")
+	if s == "" {
+		return "0"
+	}
+	return s
+}
+
+// outside prints the instructions of stage t that do not vary along the row, and stores of per-row values.
+func (p *printer) outside(t int, done map[int]bool) {
+	for n, in := range p.k.Insts {
+		if done[n] || in.Level == kir.PerElem || in.Stage > t || in.Op == "acc" || in.Op == "reduce" {
+			continue
+		}
+		if t == len(p.used) || in.Stage == t {
+			done[n] = true
+			p.inst(n)
+		}
+	}
+}
+
+// loop prints the pass of stage t over the row.
+func (p *printer) loop(t int, alone bool) {
+	var reductions []string
+	for _, n := range p.used[t] {
+		in := p.k.Insts[n]
+		if in.Op == "reduce" || in.Op == "acc" && p.scalar[n] {
+			name := fmt.Sprintf("v%d", n)
+			p.line("%s %s = %s;", regType(in.DType), name, identity(in))
+			if op := map[string]string{"sum": "+", "prod": "*"}[in.Fn]; op != "" {
+				reductions = append(reductions, op+":"+name)
+			} else {
+				reductions = append(reductions, in.Fn+":"+name)
+			}
+		}
+	}
+	for i, d := range p.rowDim {
+		if i == len(p.rowDim)-1 {
+			p.simd(t, reductions, alone && i == 0)
+		}
+		p.open("for (long j%d = 0; j%d < %d; j%d++)", d, d, p.k.Dims[d], d)
+	}
+	if len(p.rowDim) == 0 {
+		p.open("")
+	}
+	for _, n := range p.used[t] {
+		p.inst2(n, t)
+	}
+	for range max(1, len(p.rowDim)) {
+		p.close()
+	}
+	for _, n := range p.used[t] {
+		if in := p.k.Insts[n]; in.Op == "acc" && p.scalar[n] {
+			p.line("acc%d[0] = %s;", n, combine(in, fmt.Sprintf("acc%d[0]", n), fmt.Sprintf("v%d", n)))
+		}
+	}
+}
+
+// simd prints the directive of the innermost loop. A max or min that must pass NaN on is not an OpenMP
+// reduction; those loops are left to the compiler.
+func (p *printer) simd(t int, reductions []string, alone bool) {
+	clause := ""
+	for _, r := range reductions {
+		if r[0] != '+' && r[0] != '*' {
+			return
+		}
+		clause += fmt.Sprintf(" reduction(%s)", r)
+	}
+	if p.outerAccumulates(t) {
+		return
+	}
+	if alone && p.k.RowElems()*len(p.k.Insts) >= parallelWork {
+		p.line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (gtc_threads > 1)%s", clause)
+		return
+	}
+	p.line("#pragma omp simd%s", clause)
+}
+
+// outerAccumulates reports whether the loop stores through an access that repeats along the innermost dim.
+func (p *printer) outerAccumulates(t int) bool {
+	last := len(p.rowDim) - 1
+	return last >= 0 && slices.ContainsFunc(p.used[t], func(n int) bool {
+		in := p.k.Insts[n]
+		return (in.Op == "store" || in.Op == "acc" && !p.scalar[n]) && in.Access.Strides[p.rowDim[last]] == 0 && p.k.Dims[p.rowDim[last]] > 1
+	})
+}
+
+// inst2 prints instruction n inside the loop of stage t.
+func (p *printer) inst2(n, t int) {
+	in := p.k.Insts[n]
+	first, kept := p.spill[n]
+	switch {
+	case kept && first < t:
+		p.line("const %s v%d = t%d[%s];", regType(in.DType), n, n, p.flat())
+		return
+	case in.Op == "reduce" || in.Op == "acc" && p.scalar[n]:
+		p.line("v%d = %s;", n, combine(in, fmt.Sprintf("v%d", n), fmt.Sprintf("v%d", in.Args[0])))
+		return
+	case in.Op == "acc":
+		at := fmt.Sprintf("acc%d[%s]", n, p.inner(in.Access))
+		p.line("%s = %s;", at, combine(in, at, fmt.Sprintf("v%d", in.Args[0])))
+		return
+	}
+	p.inst(n)
+	if kept {
+		p.line("t%d[%s] = v%d;", n, p.flat(), n)
+	}
+}
+
+// flat is the position within the row.
+func (p *printer) flat() string {
+	a := kir.Access{Strides: make([]int, len(p.k.Dims))}
+	n := 1
+	for i := len(p.rowDim) - 1; i >= 0; i-- {
+		a.Strides[p.rowDim[i]] = n
+		n *= p.k.Dims[p.rowDim[i]]
+	}
+	return p.inner(a)
+}
+
+// inst prints a load, a store or a scalar instruction.
+func (p *printer) inst(n int) {
+	in := p.k.Insts[n]
+	switch in.Op {
+	case "load":
+		p.line("const %s v%d = q%d[%s];", regType(in.DType), n, n, p.inner(in.Access))
+	case "store":
+		p.line("q%d[%s] = v%d;", n, p.inner(in.Access), in.Args[0])
+	case "index":
+		p.line("const int64_t v%d = %d%s%s;", n, in.Access.Offset, p.offset(kir.Access{Strides: in.Access.Strides}, p.outDim, "i"),
+			p.offset(in.Access, p.rowDim, "j"))
+	default:
+		s, err := expr(p.k, n)
+		if err != nil && p.err == nil {
+			p.err = err
+		}
+		p.line("const %s v%d = %s;", regType(in.DType), n, s)
+	}
+}
+
+// identity is the value that a reduction starts from.
+func identity(in kir.Inst) string {
+	switch in.Fn {
+	case "prod":
+		return literal(in.DType, 1)
+	case "max":
+		if in.DType.IsFloat() {
+			return "-INFINITY"
+		}
+		return "INT64_MIN" + narrow(in.DType)
+	case "min":
+		if in.DType.IsFloat() {
+			return "INFINITY"
+		}
+		return "INT64_MAX" + narrow(in.DType)
+	}
+	return literal(in.DType, 0)
+}
+
+// narrow shifts the 64-bit extremes to those of a narrower signed type.
+func narrow(d dtype.DType) string {
+	if n := d.Size(); n < 8 {
+		return fmt.Sprintf(" >> %d", 64-8*n)
+	}
+	return ""
+}
+
+// combine prints one step of a reduction.
+func combine(in kir.Inst, acc, x string) string {
+	switch in.Fn {
+	case "sum":
+		return acc + " + " + x
+	case "prod":
+		return acc + " * " + x
+	case "max":
+		return fmt.Sprintf("%s < %s || %s != %s ? %s : %s", acc, x, x, x, x, acc)
+	}
+	return fmt.Sprintf("%s > %s || %s != %s ? %s : %s", acc, x, x, x, x, acc)
+}

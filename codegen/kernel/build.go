@@ -1,0 +1,280 @@
+// Package kernel turns a fused group of tensor ops into kernel IR. It replays the group's iteration space
+// (ir/group), expresses every operand as an affine load and every op as scalar instructions.
+package kernel
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
+)
+
+// Built is a kernel with the values that its buffers stand for, in the order of its Params.
+type Built struct {
+	Kernel *kir.Kernel
+	Args   []*ir.Value
+}
+
+type builder struct {
+	g      group.Group
+	space  *group.Space
+	k      *kir.Kernel
+	args   []*ir.Value
+	value  map[*ir.Value]int // instruction of a value made in the group
+	loads  map[string]int    // CSE of instructions by their text
+	stored []*ir.Value
+}
+
+// Build makes the kernel of a group; outputs are its values that others read.
+func Build(g group.Group, outputs []*ir.Value) (*Built, error) {
+	space, ok := group.Build(g.Ops)
+	if !ok {
+		return nil, fmt.Errorf("BUG: group %d does not share an iteration space", g.ID)
+	}
+	b := &builder{g: g, space: space, value: map[*ir.Value]int{}, loads: map[string]int{}, stored: outputs}
+	b.k = &kir.Kernel{Dims: slices.Clone(space.Dims), Row: slices.Clone(space.Row)}
+	b.rows()
+	b.k.Chunks, b.k.Work = space.Chunks(), space.WorkBytes()
+	for _, op := range g.Ops {
+		if err := b.op(op); err != nil {
+			return nil, err
+		}
+	}
+	b.k.Collapse()
+	return &Built{b.k, b.args}, nil
+}
+
+// wideRow is how many elements a row should have, when nothing else decides, so that its loop pays.
+const wideRow = 512
+
+// rows decides what a row is when no reduction does: the last dim for column accumulations (as Space.Chunks
+// counts), else as many trailing dims as make a wide one.
+func (b *builder) rows() {
+	if b.space.Decided {
+		return
+	}
+	n := 1
+	for d := len(b.k.Dims) - 1; d >= 0 && n < wideRow; d-- {
+		b.k.Row[d] = true
+		n *= b.k.Dims[d]
+		if b.space.WorkBytes() > 0 {
+			return
+		}
+	}
+}
+
+// op appends the instructions of one op, and the stores of its results.
+func (b *builder) op(op *ir.Op) error {
+	impl := group.Impl(op)
+	switch impl.Kind {
+	case kir.View:
+		n, err := b.operand(op, op.In[0])
+		if err != nil {
+			return err
+		}
+		return b.done(op.Out[0], n)
+	case kir.Pointwise:
+		for i, e := range impl.Expr {
+			n, err := b.expr(op, e, op.Out[i].Type.DType)
+			if err != nil {
+				return err
+			}
+			if err := b.done(op.Out[i], n); err != nil {
+				return err
+			}
+		}
+		return nil
+	case kir.Reduce:
+		return b.reduce(op, impl)
+	}
+	return fmt.Errorf("BUG: %s in a fused group", op.Def.Name)
+}
+
+func (b *builder) reduce(op *ir.Op, impl kir.Impl) error {
+	n, err := b.operand(op, op.In[0])
+	if err != nil {
+		return err
+	}
+	out := op.Out[0]
+	switch b.space.Level[out] {
+	case group.Row:
+		in := kir.Inst{Op: "reduce", Fn: impl.ReduceOp, DType: out.Type.DType, Args: []int{n}}
+		return b.done(out, b.emit(in))
+	case group.Acc:
+		acc, err := b.accAccess(out)
+		if err != nil {
+			return err
+		}
+		b.emit(kir.Inst{Op: "acc", Fn: impl.ReduceOp, DType: out.Type.DType, Args: []int{n}, Param: b.param(out, true), Access: acc})
+		return nil
+	}
+	return b.done(out, n) // nothing is reduced: the dims had size 1
+}
+
+// accAccess is where a column accumulation lies: dense over the row dims, or one scalar.
+func (b *builder) accAccess(out *ir.Value) (kir.Access, error) {
+	a := kir.Access{Dims: b.k.Dims, Strides: make([]int, len(b.k.Dims))}
+	n := 1
+	if out.Type.Elems() == 1 {
+		return a, nil
+	}
+	for d := len(b.k.Dims) - 1; d >= 0; d-- {
+		if b.k.Row[d] {
+			a.Strides[d] = n
+			n *= b.k.Dims[d]
+		}
+	}
+	if n != out.Type.Elems() {
+		return a, fmt.Errorf("BUG: accumulator %s has %d elements, its row %d", out.Name, out.Type.Elems(), n)
+	}
+	return a, nil
+}
+
+// done records the instruction of a value and stores it when others read it.
+func (b *builder) done(v *ir.Value, n int) error {
+	b.value[v] = n
+	if !slices.Contains(b.stored, v) {
+		return nil
+	}
+	acc, err := b.spread(v, kir.Dense(v.Type.Dims), b.space.Level[v])
+	if err != nil {
+		return err
+	}
+	b.emit(kir.Inst{Op: "store", DType: v.Type.DType, Args: []int{n}, Param: b.param(v, true), Access: acc})
+	return nil
+}
+
+// spread expresses an access over the dims of v (or of the op that reads it) over the kernel's dims.
+func (b *builder) spread(v *ir.Value, a kir.Access, l group.Level) (kir.Access, error) {
+	if l != group.Row {
+		if out, ok := group.SpreadAccess(a, b.space.Dims); ok {
+			return out, nil
+		}
+		return a, fmt.Errorf("BUG: %s %s does not spread over %v", v.Name, v.Type, b.space.Dims)
+	}
+	var rows []int
+	for d, n := range b.space.Dims {
+		if !b.space.Row[d] {
+			rows = append(rows, n)
+		}
+	}
+	on, ok := group.SpreadAccess(a, rows)
+	if !ok {
+		return a, fmt.Errorf("BUG: %s %s does not spread over rows %v", v.Name, v.Type, rows)
+	}
+	out := kir.Access{Offset: on.Offset, Dims: b.space.Dims, Strides: make([]int, len(b.space.Dims))}
+	i := 0
+	for d := range b.space.Dims {
+		if !b.space.Row[d] {
+			out.Strides[d] = on.Strides[i]
+			i++
+		}
+	}
+	return out, nil
+}
+
+// operand gives the instruction that holds op's operand v at the current point.
+func (b *builder) operand(op *ir.Op, v *ir.Value) (int, error) {
+	if e, ok := group.Scalar(v); ok {
+		return b.emit(kir.Inst{Op: "const", DType: v.Type.DType, Value: e.Value}), nil
+	}
+	src, acc, ok := group.OperandAccess(op, v)
+	if !ok {
+		return 0, fmt.Errorf("BUG: operand %s of %s is not affine", v.Name, op.Def.Name)
+	}
+	if n, inside := b.value[src]; inside {
+		return n, nil
+	}
+	at, err := b.spread(v, acc, b.space.Level[op.Out[0]].AtOperand(op))
+	if err != nil {
+		return 0, err
+	}
+	return b.emit(kir.Inst{Op: "load", DType: src.Type.DType, Param: b.param(src, false), Access: at}), nil
+}
+
+// expr appends the instructions of one scalar expression and gives the last.
+func (b *builder) expr(op *ir.Op, e *kir.Expr, t dtype.DType) (int, error) {
+	switch e.Op {
+	case "arg":
+		return b.operand(op, op.In[e.Index])
+	case "const":
+		return b.emit(kir.Inst{Op: "const", DType: e.DType, Value: e.Value}), nil
+	case "index":
+		dims := op.Out[0].Type.Dims
+		a := kir.Access{Dims: dims, Strides: make([]int, len(dims))}
+		if dims[e.Index] > 1 {
+			a.Strides[e.Index] = 1
+		}
+		at, err := b.spread(op.Out[0], a, b.space.Level[op.Out[0]])
+		return b.emit(kir.Inst{Op: "index", DType: dtype.I64, Access: at}), err
+	}
+	in := kir.Inst{Op: e.Op, DType: e.DType}
+	for _, a := range e.Args {
+		n, err := b.expr(op, a, t)
+		if err != nil {
+			return 0, err
+		}
+		in.Args = append(in.Args, n)
+	}
+	if in.DType == dtype.Invalid {
+		in.DType = b.k.Insts[in.Args[len(in.Args)-1]].DType // select: the last operand's, else all agree
+	}
+	return b.emit(in), nil
+}
+
+// param is the number of v's buffer among the kernel's.
+func (b *builder) param(v *ir.Value, out bool) int {
+	i := slices.Index(b.args, v)
+	if i < 0 {
+		i = len(b.args)
+		b.args = append(b.args, v)
+		b.k.Params = append(b.k.Params, kir.Param{DType: v.Type.DType, Elems: v.Type.Elems()})
+	}
+	b.k.Params[i].Out = b.k.Params[i].Out || out
+	return i
+}
+
+// emit appends an instruction, or finds an equal one, and works out its level and stage.
+func (b *builder) emit(in kir.Inst) int {
+	for _, a := range in.Args {
+		in.Level = max(in.Level, b.k.Insts[a].Level)
+		in.Stage = max(in.Stage, b.k.Insts[a].Stage)
+	}
+	switch in.Op {
+	case "load", "index":
+		in.Level = b.levelOf(in.Access)
+	case "reduce":
+		in.Level, in.Stage = kir.PerRow, in.Stage+1
+	case "store", "acc":
+		in.Level = max(in.Level, b.levelOf(in.Access))
+	}
+	key := ""
+	if in.Op != "store" && in.Op != "acc" {
+		key = fmt.Sprintf("%s|%s|%d|%v|%d|%d%v|%v", in.Op, in.Fn, in.DType, in.Args, in.Param, in.Access.Offset, in.Access.Strides, in.Value)
+		if n, ok := b.loads[key]; ok {
+			return n
+		}
+	}
+	b.k.Insts = append(b.k.Insts, in)
+	n := len(b.k.Insts) - 1
+	if key != "" {
+		b.loads[key] = n
+	}
+	return n
+}
+
+func (b *builder) levelOf(a kir.Access) kir.Level {
+	l := kir.Uniform
+	for d, s := range a.Strides {
+		if s != 0 && b.k.Row[d] {
+			return kir.PerElem
+		}
+		if s != 0 {
+			l = kir.PerRow
+		}
+	}
+	return l
+}
