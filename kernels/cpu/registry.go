@@ -1,0 +1,51 @@
+package cpu
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// template is a kernel and the function that sizes its workspace.
+type template struct{ call, workspace any }
+
+// templates lists every kernel that the compiler may name, for sizing and for tests. Generated programs
+// call the functions directly.
+var templates = map[string]template{
+	"Gemm":           {Gemm, GemmWorkspace},
+	"AttnFwd":        {AttnFwd, AttnFwdWorkspace},
+	"AttnBwd":        {AttnBwd, AttnBwdWorkspace},
+	"XentFwd":        {XentFwd, XentFwdWorkspace},
+	"XentBwd":        {XentBwd, XentBwdWorkspace},
+	"XentFwdBwd":     {XentFwdBwd, XentFwdBwdWorkspace},
+	"ConvFwd":        {ConvFwd, ConvFwdWorkspace},
+	"ConvBwdData":    {ConvBwdData, ConvBwdDataWorkspace},
+	"ConvBwdWeight":  {ConvBwdWeight, ConvBwdWeightWorkspace},
+	"MaxPoolFwd":     {MaxPoolFwd, MaxPoolFwdWorkspace},
+	"MaxPoolBwd":     {MaxPoolBwd, MaxPoolBwdWorkspace},
+	"AvgPoolFwd":     {AvgPoolFwd, AvgPoolFwdWorkspace},
+	"AvgPoolBwd":     {AvgPoolBwd, AvgPoolBwdWorkspace},
+	"GatherRows":     {GatherRows, GatherRowsWorkspace},
+	"ScatterAddRows": {ScatterAddRows, ScatterAddRowsWorkspace},
+	"Transpose":      {Transpose, TransposeWorkspace},
+}
+
+// Workspace gives the bytes of workspace that the named kernel needs with those integer attributes. It fails
+// for a name that is no kernel, or a wrong number of attributes.
+func Workspace(name string, ints []int) (int, error) {
+	t, ok := templates[name]
+	if !ok {
+		return 0, fmt.Errorf("BUG: kernels/cpu has no kernel %q", name)
+	}
+	f := reflect.ValueOf(t.workspace)
+	if f.Type().NumIn() != len(ints) {
+		return 0, fmt.Errorf("BUG: kernel %s takes %d integers, not %d", name, f.Type().NumIn(), len(ints))
+	}
+	args := make([]reflect.Value, len(ints))
+	for i, n := range ints {
+		args[i] = reflect.ValueOf(n)
+	}
+	return int(f.Call(args)[0].Int()), nil
+}
+
+// Func returns the named kernel's Go function, for tests that call any kernel by name; nil when there is none.
+func Func(name string) any { return templates[name].call }
