@@ -71,11 +71,15 @@ type Time struct {
 
 // Plan is what memplan decides beyond the offsets of values.
 type Plan struct {
-	ArenaBytes int            // size of the one arena, bytes
-	Workspace  int            // offset in the arena of the scratch area that templates share
-	WorkBytes  int            // its size, bytes
-	Segments   map[string]int // bytes by kind: params, buffers, state, grads, activations, inputs, workspace
+	ArenaBytes int               // size of the one arena, bytes
+	Workspace  int               // offset in the arena of the scratch area that templates share
+	WorkBytes  int               // its size, bytes
+	Segments   map[string]int    // bytes by kind: params, buffers, state, grads, activations, inputs, workspace
+	Copies     map[string][]Copy // per function: copies to make when it ends, for updates that could not be made in place
 }
+
+// Copy moves Bytes from one arena offset to another.
+type Copy struct{ From, To, Bytes int }
 
 // Remark is "did, or did not do, X to value V because Y".
 type Remark struct {

@@ -1,0 +1,258 @@
+package memplan
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// block is a stretch of memory: one value's buffer, or the buffers of a collective's tensors side by side.
+type block struct {
+	bytes       int
+	first, last int // positions of groups between which it holds something
+	offset      int
+	parts       []*ir.Value
+	at          []int // offset of each part within the block
+}
+
+type funcPlan struct {
+	p      *planner
+	f      *ir.Func
+	groups []group.Group
+	where  map[*ir.Value]int       // group position that makes a value
+	reads  map[*ir.Value][]int     // group positions that read it, ascending
+	block  map[*ir.Value]*block    // storage of values that are not fixed
+	same   map[*ir.Value]*ir.Value // value whose storage it takes over
+	result map[*ir.Value]bool      // must last to the end
+	blocks []*block
+}
+
+func newFuncPlan(p *planner, f *ir.Func) *funcPlan {
+	return &funcPlan{p: p, f: f, groups: group.List(f), where: map[*ir.Value]int{}, reads: map[*ir.Value][]int{},
+		block: map[*ir.Value]*block{}, same: map[*ir.Value]*ir.Value{}, result: map[*ir.Value]bool{}}
+}
+
+// storage follows take-overs to the value that owns the memory of v.
+func (fn *funcPlan) storage(v *ir.Value) *ir.Value {
+	for fn.same[v] != nil {
+		v = fn.same[v]
+	}
+	return v
+}
+
+// lifetimes finds who makes and reads what, then decides which values share storage.
+func (fn *funcPlan) lifetimes() {
+	outs := group.Outputs(fn.f)
+	for pos, g := range fn.groups {
+		for _, v := range g.Inputs() {
+			fn.reads[v] = append(fn.reads[v], pos)
+		}
+		if impl := group.Impl(g.Ops[0]); impl.Kind == kir.Template || g.Ops[0].Def.Rules.Collective != "" {
+			outs[g.ID] = g.Ops[0].Out // a template writes all its results, wanted or not
+		}
+		for _, v := range outs[g.ID] {
+			fn.where[v] = pos
+		}
+	}
+	for _, r := range fn.f.Results {
+		if r.Updates == nil {
+			src, _, _ := group.Resolve(r.Value)
+			fn.result[src] = true
+		}
+	}
+	fn.updates()
+	for pos, g := range fn.groups {
+		if g.Ops[0].Def.Rules.Collective == "all_reduce" {
+			fn.bucket(pos, g.Ops[0])
+			continue
+		}
+		for _, v := range outs[g.ID] {
+			fn.place(pos, g, v)
+		}
+	}
+}
+
+// updates makes new contents of parameters appear in place when every reader of the old contents runs
+// before, or reads element for element in the same kernel; other updates become copies at the end.
+func (fn *funcPlan) updates() {
+	for _, r := range fn.f.Results {
+		if r.Updates == nil || r.Value == r.Updates {
+			continue
+		}
+		v := group.Alias(r.Value)
+		if fn.inPlace(v, r.Updates) {
+			fn.same[v] = r.Updates
+			continue
+		}
+		src, _, _ := group.Resolve(r.Value)
+		fn.result[src] = true
+		fn.p.c.Remark(r.Updates, "is updated by a copy: its old contents are still read when the new ones are made")
+	}
+}
+
+func (fn *funcPlan) inPlace(v, param *ir.Value) bool {
+	made, ok := fn.where[v]
+	if !ok || fn.same[v] != nil || fn.result[v] || v.Type.Bytes() != param.Type.Bytes() {
+		return false
+	}
+	for _, pos := range fn.reads[param] {
+		if pos > made || pos == made && !fn.pointwise(fn.groups[made], param) {
+			return false
+		}
+	}
+	return fn.writesOnce(fn.groups[made], v)
+}
+
+// writesOnce reports whether the group's kernel writes v in one pass, so that it may overwrite what it reads.
+func (fn *funcPlan) writesOnce(g group.Group, v *ir.Value) bool {
+	if impl := group.Impl(g.Ops[0]); impl.Kind == kir.Template || impl.Kind == kir.Assemble || g.Ops[0].Def.Rules.Collective != "" {
+		return true // nothing of these reads the buffer: pointwise has said so
+	}
+	s, ok := group.Build(g.Ops)
+	return ok && s.Level[v] == group.Full
+}
+
+// pointwise reports whether the fused kernel g reads v only at the index that it writes: one pass, dense.
+func (fn *funcPlan) pointwise(g group.Group, v *ir.Value) bool {
+	for _, op := range g.Ops {
+		k := group.Impl(op).Kind
+		if k != kir.Pointwise && k != kir.View && k != kir.Reduce {
+			return false
+		}
+		if k == kir.Reduce {
+			if s, ok := group.Build(g.Ops); !ok || s.Level[op.Out[0]] != group.Acc {
+				return false
+			}
+		}
+		for _, o := range op.In {
+			src, acc, ok := group.OperandAccess(op, o)
+			if src == v && (!ok || !acc.IsDense()) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// place gives v a block of its own, or lets it take over that of an input which ends here.
+func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
+	if fn.same[v] != nil {
+		return
+	}
+	if s, ok := group.Build(g.Ops); ok && s.Level[v] == group.Full {
+		for _, in := range g.Inputs() {
+			owner := fn.storage(in)
+			b := fn.block[owner]
+			if b != nil && len(b.parts) == 1 && b.last == pos && in.Type.Bytes() == v.Type.Bytes() && !fn.result[in] &&
+				b.parts[0].Type.Bytes() == v.Type.Bytes() && fn.pointwise(g, in) && fn.lastRead(in) == pos {
+				fn.same[v] = owner
+				b.last = max(b.last, fn.lastRead(v))
+				return
+			}
+		}
+	}
+	fn.newBlock([]*ir.Value{v}, pos, fn.lastRead(v))
+}
+
+// lastRead is the position at which v, under its own name, is last needed.
+func (fn *funcPlan) lastRead(v *ir.Value) int {
+	if fn.result[v] {
+		return len(fn.groups)
+	}
+	last := fn.where[v]
+	if r := fn.reads[v]; len(r) > 0 {
+		last = max(last, r[len(r)-1])
+	}
+	return last
+}
+
+func (fn *funcPlan) newBlock(parts []*ir.Value, first, last int) *block {
+	b := &block{parts: parts, first: first, last: last}
+	for _, v := range parts {
+		b.at = append(b.at, b.bytes)
+		b.bytes += align(v.Type.Bytes())
+		fn.block[v] = b
+	}
+	fn.blocks = append(fn.blocks, b)
+	return b
+}
+
+// bucket lays the results of a collective side by side and lets each operand be made right there when
+// nothing else needs it afterwards.
+func (fn *funcPlan) bucket(pos int, op *ir.Op) {
+	last := pos
+	for _, v := range op.Out {
+		last = max(last, fn.lastRead(v))
+	}
+	b := fn.newBlock(slices.Clone(op.Out), pos, last)
+	for i, v := range op.In {
+		in := group.Alias(v)
+		old := fn.block[in]
+		if old == nil || fn.same[in] != nil || len(old.parts) != 1 || old.parts[0] != in || fn.result[in] ||
+			old.last != pos || fn.lastRead(in) != pos || slices.Index(op.In, v) != i {
+			continue
+		}
+		fn.blocks = slices.DeleteFunc(fn.blocks, func(x *block) bool { return x == old })
+		delete(fn.block, in)
+		fn.same[in] = op.Out[i]
+		b.first = min(b.first, old.first)
+	}
+}
+
+// pack finds offsets from base on and returns how many bytes the blocks span.
+func (fn *funcPlan) pack(base int) int {
+	order := slices.Clone(fn.blocks)
+	slices.SortStableFunc(order, func(a, b *block) int {
+		if a.bytes != b.bytes {
+			return b.bytes - a.bytes
+		}
+		return a.first - b.first
+	})
+	top := 0
+	var placed []*block // by offset
+	for _, b := range order {
+		at := 0
+		for _, q := range placed {
+			if q.first > b.last || b.first > q.last {
+				continue
+			}
+			if at+b.bytes <= q.offset {
+				break
+			}
+			at = max(at, q.offset+q.bytes)
+		}
+		b.offset = at
+		i, _ := slices.BinarySearchFunc(placed, b, func(x, y *block) int { return x.offset - y.offset })
+		placed = slices.Insert(placed, i, b)
+		top = max(top, at+b.bytes)
+	}
+	for _, b := range fn.blocks {
+		for i, v := range b.parts {
+			v.Offset = base + b.offset + b.at[i]
+		}
+	}
+	return top
+}
+
+// finish writes the offsets of values that share storage, and the copies that remain.
+func (fn *funcPlan) finish() {
+	for v := range fn.same {
+		v.Offset = fn.storage(v).Offset
+	}
+	for _, op := range fn.f.Ops {
+		for _, v := range op.Out {
+			if src := group.Alias(v); src != v {
+				v.Offset = src.Offset
+			}
+		}
+	}
+	for _, r := range fn.f.Results {
+		if r.Updates != nil && r.Value.Offset != r.Updates.Offset {
+			fn.p.plan.Copies[fn.f.Name] = append(fn.p.plan.Copies[fn.f.Name],
+				pass.Copy{From: r.Value.Offset, To: r.Updates.Offset, Bytes: r.Value.Type.Bytes()})
+		}
+	}
+}

@@ -1,0 +1,123 @@
+// Package memplan gives every value a place in one arena, so that the peak is known before anything runs
+// and nothing is allocated afterwards. Parameters, state, inputs and stored constants keep their place for
+// good and share it between functions by name; everything else lives from the group that makes it to the
+// last that reads it, packed by the greedy-by-size rule of Pisarchyk and Lee, "Efficient Memory Management
+// for Deep Neural Net Inference" (2020). Updates of parameters are made in place where no later reader is
+// harmed, and the tensors of one collective lie side by side, so that it is one call.
+package memplan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/kernels/cpu"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+// Run plans the arena of the module.
+func Run(c *pass.Context) error {
+	p := &planner{c: c, plan: pass.Plan{Segments: map[string]int{}, Copies: map[string][]pass.Copy{}}, fixed: map[string]*ir.Value{}}
+	for _, f := range c.Module.Funcs {
+		if err := p.placeFixed(f); err != nil {
+			return err
+		}
+	}
+	base, top, work := p.plan.ArenaBytes, 0, 0
+	for _, f := range c.Module.Funcs {
+		fn := newFuncPlan(p, f)
+		fn.lifetimes()
+		top = max(top, fn.pack(base))
+		fn.finish()
+		w, err := workspace(f)
+		if err != nil {
+			return err
+		}
+		work = max(work, w)
+	}
+	p.plan.Segments["activations"] = top
+	p.plan.Segments["workspace"] = work
+	p.plan.Workspace, p.plan.WorkBytes = base+top, work
+	p.plan.ArenaBytes = base + top + work
+	c.Plan = p.plan
+	c.Remark(nil, "the arena takes %d bytes: %s", p.plan.ArenaBytes, segments(p.plan.Segments))
+	return nil
+}
+
+func segments(m map[string]int) string {
+	var parts []string
+	for k, v := range m {
+		parts = append(parts, fmt.Sprintf("%s %d", k, v))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func align(n int) int { return (n + abi.Align - 1) &^ (abi.Align - 1) }
+
+type planner struct {
+	c     *pass.Context
+	plan  pass.Plan
+	fixed map[string]*ir.Value // parameters by name, stored constants by hash
+}
+
+// placeFixed gives parameters and stored constants their permanent places.
+func (p *planner) placeFixed(f *ir.Func) error {
+	kinds := map[ir.Role]string{ir.Input: "inputs", ir.Target: "inputs", ir.Weight: "inputs",
+		ir.Param: "params", ir.Buffer: "buffers", ir.State: "state"}
+	for _, v := range f.Params {
+		if old := p.fixed[v.Name]; old != nil && !old.Type.Equal(v.Type) {
+			return fmt.Errorf("BUG: %s is %s in one function and %s in @%s", v.Name, old.Type, v.Type, f.Name)
+		}
+		p.fix(v.Name, kinds[v.Role], v)
+	}
+	for _, op := range f.Ops {
+		if group.Impl(op).Kind == kir.Literal {
+			p.fix("const/"+LiteralName(op), "buffers", op.Out[0])
+		}
+	}
+	return nil
+}
+
+func (p *planner) fix(key, kind string, v *ir.Value) {
+	if old := p.fixed[key]; old != nil {
+		v.Offset = old.Offset
+		return
+	}
+	p.fixed[key] = v
+	v.Offset = p.plan.ArenaBytes
+	p.plan.ArenaBytes += align(v.Type.Bytes())
+	p.plan.Segments[kind] += align(v.Type.Bytes())
+}
+
+// LiteralName names a stored constant by its type and contents, so that equal ones are stored once.
+func LiteralName(op *ir.Op) string { return op.String()[strings.Index(op.String(), "= ")+2:] }
+
+// workspace is the largest scratch need among the groups of f, bytes.
+func workspace(f *ir.Func) (int, error) {
+	most := 0
+	for _, g := range group.List(f) {
+		impl := group.Impl(g.Ops[0])
+		n := 0
+		switch {
+		case impl.Kind == kir.Template:
+			w, err := cpu.Workspace(impl.Template, impl.Ints)
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", g.Ops[0].Def.Name, err)
+			}
+			n = w
+		case impl.Kind == kir.Pointwise || impl.Kind == kir.Reduce || impl.Kind == kir.View:
+			s, ok := group.Build(g.Ops)
+			if !ok {
+				return 0, fmt.Errorf("BUG: group %d does not share an iteration space", g.ID)
+			}
+			n = s.WorkBytes()
+		}
+		most = max(most, align(n))
+	}
+	return most, nil
+}
