@@ -1,0 +1,72 @@
+// Package train runs a compiled rank program: it owns the arena, feeds batches, walks the program's calls,
+// evaluates, saves and resumes checkpoints, and reports progress. Generated programs are data for it:
+// lists of calls into kernels. It knows nothing of the compiler.
+package train
+
+import (
+	"unsafe"
+
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+// Program is one compiled rank program, as generated code declares it.
+type Program struct {
+	// Plan is the JSON of abi.Manifest, the same for every rank.
+	Plan []byte
+	// Index is the number of this program among the manifest's.
+	Index int
+	// Funcs are the calls of micro, step, eval and forward, those that the program has.
+	Funcs map[string][]Call
+	// Copies are arena copies to make when a function ends, by function.
+	Copies map[string][]Copy
+	// SetThreads sets the thread count of the generated kernels.
+	SetThreads func(n int)
+}
+
+// Copy moves Bytes from one arena offset to another.
+type Copy struct{ From, To, Bytes int }
+
+// Span is a stretch of the arena that holds elements of one type.
+type Span struct {
+	Offset, Bytes int
+	DType         string // an abi name, such as "f32"
+	Name          string // the tensor
+}
+
+// Call is one step of a function: a kernel on this rank, or a collective among ranks.
+type Call struct {
+	Name string // the value it makes and the kernel, such as "h = k17" or "h = Gemm"
+	Loc  string // where the model says so: "/0/Gemm" model.py:41
+	// Run launches the kernel on the arena at b. It returns -1, or the first row whose index was out of range.
+	Run func(b unsafe.Pointer) int64
+	// Comm, when set, is a collective that starts here and runs beside later calls.
+	Comm *Comm
+	// Wait lists the calls (by position) whose collectives must be over before this one runs.
+	Wait []int
+	// Out is what it writes, for GTC_NAN and GTC_HASH.
+	Out []Span
+}
+
+// Comm is a collective on a stretch of the arena.
+type Comm struct {
+	Kind   string // all_reduce, all_gather, reduce_scatter, …
+	Axis   string // mesh axis, such as dp
+	Op     string // sum, max, …
+	DType  string
+	Offset int // in place for all_reduce; destination for the others
+	Bytes  int
+	Source int    // source offset of all_gather and reduce_scatter
+	Before []Copy // copies of operands that could not be made in place
+	Tensor string // the tensors, for errors
+	Loc    string
+}
+
+// Names of the functions of a program.
+const (
+	FuncMicro   = "micro"   // one micro-batch, accumulating
+	FuncStep    = "step"    // the last micro-batch, the collectives and the update
+	FuncEval    = "eval"    // loss_sum, count and correct of a batch, nothing updated
+	FuncForward = "forward" // the model's outputs
+)
+
+var _ = abi.Version
