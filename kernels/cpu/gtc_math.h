@@ -116,7 +116,7 @@ GTC_FN float gtc_expm1f(float x) {
 	q = q * x + 0.500000047f;
 	float p = x + x * x * q;
 	float e = gtc_expf(x) - 1.0f;
-	return gtc_absf(x) < 0.5f ? p : e;
+	return gtc_absf(x) < 0.5f ? gtc_copysignf(p, x) : e;
 }
 
 GTC_FN float gtc_tanhf(float x) {
@@ -128,7 +128,7 @@ GTC_FN float gtc_tanhf(float x) {
 	q = q * z - 0.333332779f;
 	float p = x + x * z * q;
 	float t = 1.0f - 2.0f / (gtc_expf(2.0f * a) + 1.0f);
-	return a < 0.625f ? p : gtc_copysignf(t, x) + (x == x ? 0.0f : x);
+	return gtc_copysignf(a < 0.625f ? p : t, x) + (x == x ? -0.0f : x);
 }
 
 // gtc_sigmoidf uses e^-|x|, so that it neither overflows nor loses the tail.
