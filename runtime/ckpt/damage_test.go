@@ -285,3 +285,20 @@ func runAndKill(t *testing.T, dir string, from int64, after time.Duration) int64
 	}
 	return done
 }
+
+func FuzzIndex(f *testing.F) {
+	f.Add([]byte(`{"format":1,"shards":[{"file":"shard-0"}],"tensors":{"w":{"dtype":"f32","shape":[4],` +
+		`"parts":[{"shard":0,"offset":[0],"shape":[4],"crc32c":"00000000"}]}}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		decode(b)
+		x, err := decode(fmt.Appendf(nil, "{\"crc32c\": %q, \"index\":%s}", sum(b), b))
+		if err != nil {
+			return
+		}
+		if text, err := x.encode(); err != nil {
+			t.Fatalf("accepted %+v, cannot print it: %v", x, err)
+		} else if _, err := decode(text); err != nil {
+			t.Fatalf("cannot read back: %v", err)
+		}
+	})
+}
