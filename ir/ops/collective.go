@@ -83,7 +83,8 @@ func split(t ir.Type, dim, size int) ([]ir.Type, error) {
 
 func init() {
 	AllReduceDef.Define(ir.Rules{Attrs: AllReduceAttrs{}, Operands: -1, Collective: "all_reduce",
-		Doc: "operands combined by Op over the ranks along Axis",
+		Doc:    "operands combined by Op over the ranks along Axis",
+		NoGrad: "made after differentiation", Samples: samples(sample(AllReduceAttrs{"dp", "sum"}, []int{4}, []int{2, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(AllReduceAttrs)
 			if err := checkMeshOp(a.Axis, a.Op); err != nil {
@@ -99,7 +100,8 @@ func init() {
 			return out, nil
 		}})
 	AllGatherDef.Define(ir.Rules{Attrs: AllGatherAttrs{}, Operands: 1, Collective: "all_gather",
-		Doc: "parts of the ranks along Axis joined in Dim",
+		Doc:    "parts of the ranks along Axis joined in Dim",
+		NoGrad: "made after differentiation", Samples: samples(sample(AllGatherAttrs{"tp", 1, 2}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a, t := op.Attrs.(AllGatherAttrs), op.In[0].Type
 			if err := checkMeshOp(a.Axis, "sum"); err != nil {
@@ -114,7 +116,8 @@ func init() {
 			return types(ir.T(t.DType, with(t.Dims, a.Dim, t.Dims[a.Dim]*a.Size)...))
 		}})
 	ReduceScatterDef.Define(ir.Rules{Attrs: ReduceScatterAttrs{}, Operands: 1, Collective: "reduce_scatter",
-		Doc: "operand combined by Op over the ranks along Axis, each keeping its part of Dim",
+		Doc:    "operand combined by Op over the ranks along Axis, each keeping its part of Dim",
+		NoGrad: "made after differentiation", Samples: samples(sample(ReduceScatterAttrs{"tp", 0, 2, "sum"}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(ReduceScatterAttrs)
 			if err := checkMeshOp(a.Axis, a.Op); err != nil {
@@ -123,7 +126,8 @@ func init() {
 			return split(op.In[0].Type, a.Dim, a.Size)
 		}})
 	ShardSliceDef.Define(ir.Rules{Attrs: ShardSliceAttrs{}, Operands: 1, Collective: "shard_slice",
-		Doc: "this rank's or micro-batch's part of Dim",
+		Doc:    "this rank's or micro-batch's part of Dim",
+		NoGrad: "made after differentiation", Samples: samples(sample(ShardSliceAttrs{"dp", 0, 2}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(ShardSliceAttrs)
 			if err := checkMeshOp(a.Axis, "sum"); err != nil {

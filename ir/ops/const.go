@@ -2,9 +2,12 @@ package ops
 
 import (
 	"errors"
+	"math/rand/v2"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/factor"
+	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
 // ConstDef is a constant tensor; IotaDef counts along a dim.
@@ -33,8 +36,8 @@ func Iota(b *ir.Builder, d dtype.DType, dims []int, dim int) *ir.Value {
 
 func init() {
 	ConstDef.Define(ir.Rules{
-		Attrs: ConstAttrs{},
-		Doc:   "a constant tensor",
+		Attrs: ConstAttrs{}, NoGrad: "no operands",
+		Doc: "a constant tensor",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			t := op.Attrs.(ConstAttrs).Value
 			if t == nil {
@@ -42,10 +45,33 @@ func init() {
 			}
 			return types(t.Type)
 		},
+		Factors: func(op *ir.Op) factor.Rule {
+			if _, same := op.Attrs.(ConstAttrs).Value.Uniform(); !same {
+				return factor.Rule{}
+			}
+			return factor.Pointwise(outDims(op)[0], 0, 1)
+		},
+		Resize: func(op *ir.Op, _, out [][]int) any {
+			v := op.Attrs.(ConstAttrs).Value
+			if n := ir.Product(out[0]) * v.Type.DType.Size(); n <= len(v.Data) { // all elements are alike: see Factors
+				return ConstAttrs{&ir.Tensor{Type: ir.T(v.Type.DType, out[0]...), Data: v.Data[:n]}}
+			}
+			panic("BUG: a constant cannot grow")
+		},
+		Eval: one(func(op *ir.Op, _ []*ir.Array) *ir.Array { return op.Attrs.(ConstAttrs).Value.Array() }),
+		Impl: func(*ir.Op) kir.Impl { return kir.Impl{Kind: kir.Literal} },
+		Samples: func(r *rand.Rand) []ir.Sample {
+			return []ir.Sample{
+				{Attrs: ConstAttrs{ir.Floats(ir.T(dtype.F32, 2, 2), 1, -2, 0.5, r.NormFloat64())}},
+				{Attrs: ConstAttrs{ir.Floats(ir.T(dtype.F32, 2), 0.25, 0.25)}},
+				{Attrs: ConstAttrs{ir.Ints(ir.T(dtype.I64), 1<<60)}},
+				{Attrs: ConstAttrs{ir.Ints(ir.T(dtype.Bool, 3), 0, 1, 1)}},
+			}
+		},
 	})
 	IotaDef.Define(ir.Rules{
-		Attrs: IotaAttrs{},
-		Doc:   "0, 1, 2, … along Dim, repeated over the other dims",
+		Attrs: IotaAttrs{}, NoGrad: "no operands",
+		Doc: "0, 1, 2, … along Dim, repeated over the other dims",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(IotaAttrs)
 			if err := needDim(a.Dim, len(a.Dims)); err != nil {
@@ -55,6 +81,37 @@ func init() {
 				return wrong("counts in %s", a.DType)
 			}
 			return types(ir.T(a.DType, a.Dims...))
+		},
+		Factors: func(op *ir.Op) factor.Rule {
+			r := factor.Pointwise(outDims(op)[0], 0, 1)
+			r.Factors[op.Attrs.(IotaAttrs).Dim].Kind = factor.Blocked
+			return r
+		},
+		Resize: func(op *ir.Op, _, out [][]int) any {
+			a := op.Attrs.(IotaAttrs)
+			a.Dims = out[0]
+			return a
+		},
+		Eval: one(func(op *ir.Op, _ []*ir.Array) *ir.Array {
+			a, out := op.Attrs.(IotaAttrs), ir.NewArray(op.Out[0].Type)
+			each(a.Dims, func(index []int, flat int) {
+				if out.F != nil {
+					out.F[flat] = float64(index[a.Dim])
+				} else {
+					out.I[flat] = wrap(int64(index[a.Dim]), a.DType)
+				}
+			})
+			return out
+		}),
+		Impl: func(op *ir.Op) kir.Impl {
+			a := op.Attrs.(IotaAttrs)
+			return kir.Impl{Kind: kir.Pointwise, Expr: []*kir.Expr{kir.Cast(a.DType, kir.Index(a.Dim))}}
+		},
+		Samples: func(*rand.Rand) []ir.Sample {
+			return []ir.Sample{
+				{Attrs: IotaAttrs{[]int{2, 4}, 1, dtype.I64}},
+				{Attrs: IotaAttrs{[]int{4}, 0, dtype.F32}},
+			}
 		},
 	})
 }

@@ -93,37 +93,3 @@ func fitsElements(dims []int, idx ir.Type, dim int) error {
 	}
 	return nil
 }
-
-func init() {
-	GatherDef.Define(ir.Rules{Attrs: GatherAttrs{}, Operands: 2, Infer: inferGather,
-		Doc: "numpy's take along Dim: rows of operand 0 at the indices of operand 1"})
-	ScatterAddDef.Define(ir.Rules{Attrs: ScatterAddAttrs{}, Operands: 2, Infer: inferScatterAdd,
-		Doc: "zeros with operand 1 added at the indices of operand 0 along Dim"})
-	GatherElementsDef.Define(ir.Rules{Attrs: GatherElementsAttrs{}, Operands: 2,
-		Doc: "torch.gather: elements of operand 0 at the indices of operand 1 along Dim",
-		Infer: func(op *ir.Op) ([]ir.Type, error) {
-			x, idx := op.In[0].Type, op.In[1].Type
-			if err := needInt(op, 1); err != nil {
-				return nil, err
-			}
-			if err := fitsElements(x.Dims, idx, op.Attrs.(GatherElementsAttrs).Dim); err != nil {
-				return nil, err
-			}
-			return types(ir.T(x.DType, idx.Dims...))
-		}})
-	ScatterElementsAddDef.Define(ir.Rules{Attrs: ScatterElementsAddAttrs{}, Operands: 2,
-		Doc: "zeros of Dims with operand 1 added at the indices of operand 0 along Dim",
-		Infer: func(op *ir.Op) ([]ir.Type, error) {
-			idx, upd, a := op.In[0].Type, op.In[1].Type, op.Attrs.(ScatterElementsAddAttrs)
-			if err := needInt(op, 0); err != nil {
-				return nil, err
-			}
-			if !slices.Equal(idx.Dims, upd.Dims) || !numeric(upd.DType) {
-				return wrong("operand 0 is %s, operand 1 %s", idx, upd)
-			}
-			if err := fitsElements(a.Dims, idx, a.Dim); err != nil {
-				return nil, err
-			}
-			return types(ir.T(upd.DType, a.Dims...))
-		}})
-}

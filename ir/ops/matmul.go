@@ -67,11 +67,3 @@ func inferMatMul(op *ir.Op) ([]ir.Type, error) {
 	}
 	return types(ir.T(x.DType, append(slices.Clone(batch), m, n)...))
 }
-
-func init() {
-	MatMulDef.Define(ir.Rules{
-		Attrs: MatMulAttrs{}, Operands: 2, Optional: 1, Precision: "low",
-		Doc:   "matrix product of the last two dims, plus an optional bias row",
-		Infer: inferMatMul,
-	})
-}

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // The reductions.
@@ -101,38 +100,4 @@ func inferReduce(op *ir.Op) ([]ir.Type, error) {
 		return wrong("operand 0 is %s, want numbers", t.DType)
 	}
 	return types(ir.T(t.DType, reducedDims(t.Dims, dims)...))
-}
-
-func init() {
-	for _, d := range []*ir.Def{ReduceSumDef, ReduceMaxDef, ReduceMinDef, ReduceProdDef} {
-		d.Define(ir.Rules{Attrs: ReduceAttrs{}, Operands: 1, Infer: inferReduce})
-	}
-	ArgmaxDef.Define(ir.Rules{
-		Attrs: ArgmaxAttrs{}, Operands: 1, NoGrad: "integer result",
-		Doc: "index of the first greatest element along Dim",
-		Infer: func(op *ir.Op) ([]ir.Type, error) {
-			t, dim := op.In[0].Type, op.Attrs.(ArgmaxAttrs).Dim
-			if err := needDim(dim, len(t.Dims)); err != nil {
-				return nil, err
-			}
-			if t.Dims[dim] == 0 {
-				return wrong("dim %d is empty", dim)
-			}
-			return types(ir.T(dtype.I64, with(t.Dims, dim, 1)...))
-		},
-	})
-	CumsumDef.Define(ir.Rules{
-		Attrs: CumsumAttrs{}, Operands: 1,
-		Doc: "running sum along Dim",
-		Infer: func(op *ir.Op) ([]ir.Type, error) {
-			t := op.In[0].Type
-			if !numeric(t.DType) {
-				return wrong("operand 0 is %s, want numbers", t.DType)
-			}
-			if err := needDim(op.Attrs.(CumsumAttrs).Dim, len(t.Dims)); err != nil {
-				return nil, err
-			}
-			return types(t)
-		},
-	})
 }

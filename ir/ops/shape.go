@@ -29,7 +29,7 @@ type ExpandAttrs struct{ Dims []int }
 // SliceAttrs takes Sizes elements from Starts on, every Steps-th (positive; an empty list is all 1), per dim.
 type SliceAttrs struct{ Starts, Sizes, Steps []int }
 
-// PadAttrs adds Value: Low before, High after (negative ones crop), Interior between elements, per dim.
+// PadAttrs adds Value: Low before, High after, Interior between elements, per dim; none is negative.
 // An empty list is all 0.
 type PadAttrs struct {
 	Low, High, Interior []int
@@ -84,6 +84,7 @@ func SliceDim(b *ir.Builder, x *ir.Value, dim, start, size int) *ir.Value {
 
 // Pad adds value around and, with interior (may be nil), between the elements of x. Negative low or high crop.
 func Pad(b *ir.Builder, x *ir.Value, low, high, interior []int, value float64) *ir.Value {
+	x, low, high = crop(b, x, low, high, interior)
 	zero := func(v []int) bool { return !slices.ContainsFunc(v, func(n int) bool { return n != 0 }) }
 	if zero(interior) {
 		interior = nil
@@ -94,68 +95,47 @@ func Pad(b *ir.Builder, x *ir.Value, low, high, interior []int, value float64) *
 	return b.Emit(PadDef, PadAttrs{slices.Clone(low), slices.Clone(high), slices.Clone(interior), value}, x)
 }
 
+// crop slices away the elements of x that negative padding drops, and gives the padding that remains.
+func crop(b *ir.Builder, x *ir.Value, low, high, interior []int) (y *ir.Value, lo, hi []int) {
+	negative := func(n int) bool { return n < 0 }
+	n := len(x.Type.Dims)
+	if !slices.ContainsFunc(low, negative) && !slices.ContainsFunc(high, negative) ||
+		lengths(n, low, high, interior) != nil || slices.ContainsFunc(interior, negative) {
+		return x, low, high
+	}
+	starts, sizes := make([]int, n), make([]int, n)
+	lo, hi = make([]int, n), make([]int, n)
+	for d, size := range x.Type.Dims {
+		step := at(interior, d, 0) + 1
+		total := at(low, d, 0) + max(0, (size-1)*step+1) + at(high, d, 0)
+		first, count, start := window(size, step, at(low, d, 0), total)
+		starts[d], sizes[d] = first, count
+		lo[d], hi[d] = start, total-start-max(0, (count-1)*step+1)
+	}
+	return Slice(b, x, starts, sizes, nil), lo, hi
+}
+
+// window tells which of size elements, placed every step from low on, land in [0, total): the first one,
+// how many, and where the first lands. Without any, the place is 0.
+func window(size, step, low, total int) (first, count, start int) {
+	for first < size && low+first*step < 0 {
+		first++
+	}
+	for first+count < size && low+(first+count)*step < total {
+		count++
+	}
+	if count == 0 {
+		return 0, 0, 0
+	}
+	return first, count, low + first*step
+}
+
 // Concat joins xs along dim. It returns the operand when there is only one.
 func Concat(b *ir.Builder, dim int, xs ...*ir.Value) *ir.Value {
 	if len(xs) == 1 {
 		return xs[0]
 	}
 	return b.Emit(ConcatDef, ConcatAttrs{dim}, xs...)
-}
-
-func init() {
-	ReshapeDef.Define(ir.Rules{
-		Attrs: ReshapeAttrs{}, Operands: 1,
-		Doc: "the same elements in the same order with other dims",
-		Infer: func(op *ir.Op) ([]ir.Type, error) {
-			t, dims := op.In[0].Type, op.Attrs.(ReshapeAttrs).Dims
-			if ir.Product(dims) != t.Elems() || slices.ContainsFunc(dims, func(d int) bool { return d < 0 }) {
-				return wrong("%d elements do not fill dims %v", t.Elems(), dims)
-			}
-			return types(ir.T(t.DType, dims...))
-		},
-	})
-	TransposeDef.Define(ir.Rules{
-		Attrs: TransposeAttrs{}, Operands: 1,
-		Doc: "dims permuted: result dim i is operand dim Perm[i]",
-		Infer: func(op *ir.Op) ([]ir.Type, error) {
-			t, perm := op.In[0].Type, op.Attrs.(TransposeAttrs).Perm
-			if len(perm) != len(t.Dims) || needDims(slices.Sorted(slices.Values(perm)), len(perm)) != nil {
-				return wrong("%v is not a permutation of %d dims", perm, len(t.Dims))
-			}
-			return types(ir.T(t.DType, permute(t.Dims, perm)...))
-		},
-	})
-	ExpandDef.Define(ir.Rules{
-		Attrs: ExpandAttrs{}, Operands: 1,
-		Doc: "dims of size 1 repeated",
-		Infer: func(op *ir.Op) ([]ir.Type, error) {
-			t, dims := op.In[0].Type, op.Attrs.(ExpandAttrs).Dims
-			if len(dims) != len(t.Dims) {
-				return wrong("operand has %d dims, Dims has %d", len(t.Dims), len(dims))
-			}
-			for d, n := range dims {
-				if n < 0 || t.Dims[d] != n && t.Dims[d] != 1 {
-					return wrong("dim %d of size %d does not repeat to %d", d, t.Dims[d], n)
-				}
-			}
-			return types(ir.T(t.DType, dims...))
-		},
-	})
-	SliceDef.Define(ir.Rules{
-		Attrs: SliceAttrs{}, Operands: 1,
-		Doc:   "Sizes elements from Starts, every Steps-th",
-		Infer: inferSlice,
-	})
-	PadDef.Define(ir.Rules{
-		Attrs: PadAttrs{}, Operands: 1,
-		Doc:   "Value added before, after and between the elements",
-		Infer: inferPad,
-	})
-	ConcatDef.Define(ir.Rules{
-		Attrs: ConcatAttrs{}, Operands: -1,
-		Doc:   "operands joined along Dim",
-		Infer: inferConcat,
-	})
 }
 
 // permute gives dims in the order perm.
@@ -210,7 +190,7 @@ func inferPad(op *ir.Op) ([]ir.Type, error) {
 	for d, n := range t.Dims {
 		gap := at(a.Interior, d, 0)
 		dims[d] = n + max(0, n-1)*gap + at(a.Low, d, 0) + at(a.High, d, 0)
-		if gap < 0 || dims[d] < 0 {
+		if gap < 0 || at(a.Low, d, 0) < 0 || at(a.High, d, 0) < 0 {
 			return wrong("dim %d of size %d cannot be padded by %d, %d and %d between", d, n, at(a.Low, d, 0), at(a.High, d, 0), gap)
 		}
 	}

@@ -1,0 +1,294 @@
+package ops
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/factor"
+	"github.com/gtc-compiler/gtc/ir/kir"
+)
+
+func init() {
+	defineGather()
+	defineScatterAdd()
+	defineGatherElements()
+	defineScatterElementsAdd()
+}
+
+// indexed is a sample whose operand i holds indices below limit.
+func indexed(s ir.Sample, i, limit int) ir.Sample {
+	s.In[i].DType, s.Limit = dtype.I64, limit
+	return s
+}
+
+// position is an index brought into [0, size), negative ones counting from the end; -1 when it is outside.
+func position(i int64, size int) int {
+	if i < 0 {
+		i += int64(size)
+	}
+	if i < 0 || i >= int64(size) {
+		return -1
+	}
+	return int(i)
+}
+
+// rowForm are the sizes of a gather or scatter_add along dim: outer blocks, indexed size, width of a row.
+func rowForm(dims []int, dim int) (outer, size, width int) {
+	return ir.Product(dims[:dim]), dims[dim], ir.Product(dims[dim+1:])
+}
+
+// front moves n dims that start at dim to the front; back undoes it.
+func front(b *ir.Builder, x *ir.Value, dim, n int) *ir.Value {
+	all := AllDims(x)
+	return Transpose(b, x, slices.Concat(all[dim:dim+n], all[:dim], all[dim+n:]))
+}
+
+func back(b *ir.Builder, x *ir.Value, dim, n int) *ir.Value {
+	all := AllDims(x)
+	return Transpose(b, x, slices.Concat(all[n:n+dim], all[:n], all[n+dim:]))
+}
+
+func defineGather() {
+	GatherDef.Define(ir.Rules{
+		Attrs: GatherAttrs{}, Operands: 2, Infer: inferGather,
+		Doc: "numpy's take along Dim: rows of operand 0 at the indices of operand 1",
+		Factors: func(op *ir.Op) factor.Rule {
+			var m ruleMaker
+			dim, x := op.Attrs.(GatherAttrs).Dim, in(op, 0)
+			before := m.addAll("a", x[:dim], factor.Free)
+			table := m.add("v", x[dim], factor.Blocked)
+			after := m.addAll("z", x[dim+1:], factor.Free)
+			idx := m.addAll("i", in(op, 1), factor.Free)
+			return m.rule([][]factor.Dim{slices.Concat(before, []factor.Dim{table}, after), idx}, slices.Concat(before, idx, after))
+		},
+		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
+			dim := op.Attrs.(GatherAttrs).Dim
+			return []*ir.Value{ScatterAdd(b, op.In[1], dy[0], dim, in(op, 0)[dim]), nil}
+		},
+		Eval: one(func(op *ir.Op, x []*ir.Array) *ir.Array {
+			out, n := ir.NewArray(op.Out[0].Type), op.In[1].Type.Elems()
+			_, size, width := rowForm(in(op, 0), op.Attrs.(GatherAttrs).Dim)
+			for e := range out.Type.Elems() {
+				outer, i, w := e/(n*width), e/width%n, e%width
+				if p := position(x[1].I[i], size); p >= 0 {
+					copyElem(out, e, x[0], (outer*size+p)*width+w)
+				}
+			}
+			return out
+		}),
+		Decompose: decomposeGather,
+		Impl: func(op *ir.Op) kir.Impl {
+			outer, size, width := rowForm(in(op, 0), op.Attrs.(GatherAttrs).Dim)
+			bytes := op.In[0].Type.DType.Size()
+			if outer != 1 || op.In[1].Type.DType != dtype.I64 || bytes%4 != 0 {
+				return kir.Impl{}
+			}
+			return kir.Impl{Kind: kir.Template, Template: "GatherRows", Status: true,
+				Ints: []int{size, width * (bytes / 4), op.In[1].Type.Elems()}}
+		},
+		Samples: samples(
+			indexed(sample(GatherAttrs{0}, []int{6, 4}, []int{2, 4}), 1, 6),
+			indexed(sample(GatherAttrs{1}, []int{2, 6, 4}, []int{4}), 1, 6),
+			indexed(sample(GatherAttrs{1}, []int{2, 6}, []int{}), 1, 6),
+			indexed(sample(GatherAttrs{2}, []int{2, 2, 4}, []int{2, 1}), 1, 4)),
+	})
+}
+
+// decomposeGather brings the op to the form that GatherRows takes: dim 0, i64 indices, 4-byte elements.
+func decomposeGather(b *ir.Builder, op *ir.Op) []*ir.Value {
+	x, dim, n := op.In[0], op.Attrs.(GatherAttrs).Dim, len(in(op, 1))
+	idx := Cast(b, op.In[1], dtype.I64)
+	y := Gather(b, front(b, widen(b, x), dim, 1), idx, 0)
+	return []*ir.Value{Cast(b, back(b, y, dim, n), x.Type.DType)}
+}
+
+// widen casts element types that are narrower than 4 bytes to f32 or i32.
+func widen(b *ir.Builder, x *ir.Value) *ir.Value {
+	switch d := x.Type.DType; {
+	case d.Size() >= 4:
+		return x
+	case d.IsFloat():
+		return Cast(b, x, dtype.F32)
+	}
+	return Cast(b, x, dtype.I32)
+}
+
+func defineScatterAdd() {
+	ScatterAddDef.Define(ir.Rules{
+		Attrs: ScatterAddAttrs{}, Operands: 2, Infer: inferScatterAdd, Precision: "keep",
+		Doc: "zeros with operand 1 added at the indices of operand 0 along Dim",
+		Factors: func(op *ir.Op) factor.Rule {
+			var m ruleMaker
+			a, upd := op.Attrs.(ScatterAddAttrs), in(op, 1)
+			before := m.addAll("a", upd[:a.Dim], factor.Free)
+			after := m.addAll("z", upd[a.Dim+len(in(op, 0)):], factor.Free)
+			idx := m.addAll("i", in(op, 0), factor.Sum)
+			table := m.add("v", a.Size, factor.Blocked)
+			return m.rule([][]factor.Dim{idx, slices.Concat(before, idx, after)}, slices.Concat(before, []factor.Dim{table}, after))
+		},
+		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
+			return []*ir.Value{nil, Gather(b, dy[0], op.In[0], op.Attrs.(ScatterAddAttrs).Dim)}
+		},
+		Eval: one(func(op *ir.Op, x []*ir.Array) *ir.Array {
+			out, n := ir.NewArray(op.Out[0].Type), op.In[0].Type.Elems()
+			_, size, width := rowForm(out.Type.Dims, op.Attrs.(ScatterAddAttrs).Dim)
+			for e := range x[1].Type.Elems() {
+				outer, i, w := e/(n*width), e/width%n, e%width
+				if p := position(x[0].I[i], size); p >= 0 {
+					addElem(out, (outer*size+p)*width+w, x[1], e)
+				}
+			}
+			return out
+		}),
+		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value {
+			a, n := op.Attrs.(ScatterAddAttrs), len(in(op, 0))
+			d := op.In[1].Type.DType
+			y := ScatterAdd(b, Cast(b, op.In[0], dtype.I64), front(b, Cast(b, op.In[1], dtype.F32), a.Dim, n), 0, a.Size)
+			return []*ir.Value{Cast(b, back(b, y, a.Dim, 1), d)}
+		},
+		Impl: func(op *ir.Op) kir.Impl {
+			outer, size, width := rowForm(outDims(op)[0], op.Attrs.(ScatterAddAttrs).Dim)
+			if outer != 1 || op.In[0].Type.DType != dtype.I64 || op.In[1].Type.DType != dtype.F32 {
+				return kir.Impl{}
+			}
+			return kir.Impl{Kind: kir.Template, Template: "ScatterAddRows", Status: true,
+				Ints: []int{size, width, op.In[0].Type.Elems(), 1}}
+		},
+		Samples: samples(
+			indexed(sample(ScatterAddAttrs{0, 6}, []int{2, 4}, []int{2, 4, 2}), 0, 6),
+			indexed(sample(ScatterAddAttrs{1, 6}, []int{4}, []int{2, 4, 2}), 0, 6),
+			indexed(sample(ScatterAddAttrs{1, 3}, []int{}, []int{2, 4}), 0, 3)),
+	})
+}
+
+// elementsRule: dims of full size are free; the others, and the indexed dim of the table, stay whole.
+// idx are the factors of the indices, table those of the indexed tensor.
+func elementsRule(m *ruleMaker, tableDims, idxDims []int, dim int, kind factor.Kind) (table, idx []factor.Dim) {
+	for d, n := range idxDims {
+		switch {
+		case d == dim:
+			idx = append(idx, m.add(dimName('i', d), n, kind))
+			table = append(table, m.add("v", tableDims[d], factor.Blocked))
+		case n == tableDims[d]:
+			f := m.add(dimName('a', d), n, factor.Free)
+			idx, table = append(idx, f), append(table, f)
+		default:
+			idx = append(idx, m.add(dimName('a', d), n, factor.Blocked))
+			table = append(table, m.add(dimName('A', d), tableDims[d], factor.Blocked))
+		}
+	}
+	return table, idx
+}
+
+// elementAt calls f with the place in the table of every element of the indices that is inside.
+func elementAt(idx *ir.Array, tableDims []int, dim int, f func(flat, at int)) {
+	strides := ir.Strides(tableDims)
+	each(idx.Type.Dims, func(index []int, flat int) {
+		if p := position(idx.I[flat], tableDims[dim]); p >= 0 {
+			f(flat, dot(index, strides)+(p-index[dim])*strides[dim])
+		}
+	})
+}
+
+// flatIndex computes, as ops, the place in the flattened table of every element of the indices: i64, one dim.
+func flatIndex(b *ir.Builder, idx *ir.Value, tableDims []int, dim int) *ir.Value {
+	strides := ir.Strides(tableDims)
+	p := Cast(b, idx, dtype.I64)
+	p = Where(b, Lt(b, p, ScalarLike(b, p, 0)), AddScalar(b, p, float64(tableDims[dim])), p)
+	p = MulScalar(b, p, float64(strides[dim]))
+	for d, n := range idx.Type.Dims {
+		if d != dim && n > 1 {
+			p = Add(b, p, MulScalar(b, Iota(b, dtype.I64, idx.Type.Dims, d), float64(strides[d])))
+		}
+	}
+	return Reshape(b, p, []int{idx.Type.Elems()})
+}
+
+func defineGatherElements() {
+	GatherElementsDef.Define(ir.Rules{
+		Attrs: GatherElementsAttrs{}, Operands: 2,
+		Doc: "torch.gather: elements of operand 0 at the indices of operand 1 along Dim",
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			x, idx := op.In[0].Type, op.In[1].Type
+			if err := needInt(op, 1); err != nil {
+				return nil, err
+			}
+			if err := fitsElements(x.Dims, idx, op.Attrs.(GatherElementsAttrs).Dim); err != nil {
+				return nil, err
+			}
+			return types(ir.T(x.DType, idx.Dims...))
+		},
+		Factors: func(op *ir.Op) factor.Rule {
+			var m ruleMaker
+			table, idx := elementsRule(&m, in(op, 0), in(op, 1), op.Attrs.(GatherElementsAttrs).Dim, factor.Free)
+			return m.rule([][]factor.Dim{table, idx}, idx)
+		},
+		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
+			dim := op.Attrs.(GatherElementsAttrs).Dim
+			return []*ir.Value{ScatterElementsAdd(b, op.In[1], dy[0], dim, in(op, 0)), nil}
+		},
+		Eval: one(func(op *ir.Op, x []*ir.Array) *ir.Array {
+			out := ir.NewArray(op.Out[0].Type)
+			elementAt(x[1], in(op, 0), op.Attrs.(GatherElementsAttrs).Dim, func(flat, at int) { copyElem(out, flat, x[0], at) })
+			return out
+		}),
+		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value {
+			x, idx := op.In[0], op.In[1]
+			at := flatIndex(b, idx, x.Type.Dims, op.Attrs.(GatherElementsAttrs).Dim)
+			y := Gather(b, Reshape(b, x, []int{x.Type.Elems()}), at, 0)
+			return []*ir.Value{Reshape(b, y, idx.Type.Dims)}
+		},
+		Samples: samples(
+			indexed(sample(GatherElementsAttrs{1}, []int{4, 6}, []int{4, 2}), 1, 6),
+			indexed(sample(GatherElementsAttrs{0}, []int{6, 4, 2}, []int{2, 3, 2}), 1, 6)),
+	})
+}
+
+func defineScatterElementsAdd() {
+	ScatterElementsAddDef.Define(ir.Rules{
+		Attrs: ScatterElementsAddAttrs{}, Operands: 2, Precision: "keep",
+		Doc: "zeros of Dims with operand 1 added at the indices of operand 0 along Dim",
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			idx, upd, a := op.In[0].Type, op.In[1].Type, op.Attrs.(ScatterElementsAddAttrs)
+			if err := needInt(op, 0); err != nil {
+				return nil, err
+			}
+			if !slices.Equal(idx.Dims, upd.Dims) || !numeric(upd.DType) {
+				return wrong("operand 0 is %s, operand 1 %s", idx, upd)
+			}
+			if err := fitsElements(a.Dims, idx, a.Dim); err != nil {
+				return nil, err
+			}
+			return types(ir.T(upd.DType, a.Dims...))
+		},
+		Factors: func(op *ir.Op) factor.Rule {
+			var m ruleMaker
+			a := op.Attrs.(ScatterElementsAddAttrs)
+			table, idx := elementsRule(&m, a.Dims, in(op, 0), a.Dim, factor.Sum)
+			return m.rule([][]factor.Dim{idx, idx}, table)
+		},
+		Resize: func(op *ir.Op, _, out [][]int) any {
+			a := op.Attrs.(ScatterElementsAddAttrs)
+			a.Dims = out[0]
+			return a
+		},
+		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
+			return []*ir.Value{nil, GatherElements(b, dy[0], op.In[0], op.Attrs.(ScatterElementsAddAttrs).Dim)}
+		},
+		Eval: one(func(op *ir.Op, x []*ir.Array) *ir.Array {
+			out, a := ir.NewArray(op.Out[0].Type), op.Attrs.(ScatterElementsAddAttrs)
+			elementAt(x[0], a.Dims, a.Dim, func(flat, at int) { addElem(out, at, x[1], flat) })
+			return out
+		}),
+		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value {
+			a, upd := op.Attrs.(ScatterElementsAddAttrs), op.In[1]
+			at := flatIndex(b, op.In[0], a.Dims, a.Dim)
+			y := ScatterAdd(b, at, Reshape(b, upd, []int{upd.Type.Elems()}), 0, ir.Product(a.Dims))
+			return []*ir.Value{Reshape(b, y, a.Dims)}
+		},
+		Samples: samples(
+			indexed(sample(ScatterElementsAddAttrs{1, []int{4, 6}}, []int{4, 2}, []int{4, 2}), 0, 6),
+			indexed(sample(ScatterElementsAddAttrs{0, []int{6, 4, 2}}, []int{2, 3, 2}, []int{2, 3, 2}), 0, 6)),
+	})
+}
