@@ -1,0 +1,162 @@
+// Package interp evaluates the IR slowly and obviously: every op by its own Eval (or, when it has none, by its
+// decomposition), in float64 and int64, without rounding to the element type. It is the oracle of the pass tests.
+package interp
+
+import (
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// Outcome is what one call of a function gives.
+type Outcome struct {
+	All     []*ir.Array          // in the order of the function's results
+	Named   map[string]*ir.Array // results with a name, by name
+	Updates map[string]*ir.Array // new contents of parameters, by parameter name
+}
+
+// Options choose how a function is run.
+type Options struct {
+	Micro int // number of the current micro-batch: the coordinate on mesh.TimeAxis
+	// Watch, when set, sees the results of every op of every rank.
+	Watch func(rank int, op *ir.Op, out []*ir.Array)
+}
+
+// Run evaluates f. args gives the contents of parameters by name; the types must agree. A Param, Buffer or State
+// that is not given starts as its Init, or as zeros. Collectives run as on a mesh of one rank.
+func Run(f *ir.Func, args map[string]*ir.Array) (*Outcome, error) {
+	return Options{}.Run(f, args)
+}
+
+// Run is Run with options.
+func (o Options) Run(f *ir.Func, args map[string]*ir.Array) (*Outcome, error) {
+	out, err := o.RunRanks(&ir.Module{}, f, 1, []map[string]*ir.Array{args})
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// env holds the values that one rank knows.
+type env map[*ir.Value]*ir.Array
+
+// enter binds the parameters.
+func enter(f *ir.Func, args map[string]*ir.Array) (env, error) {
+	e := env{}
+	for _, p := range f.Params {
+		a := args[p.Name]
+		switch {
+		case a != nil && !a.Type.Equal(p.Type):
+			return nil, fmt.Errorf("@%s: parameter %q is %s, given %s", f.Name, p.Name, p.Type, a.Type)
+		case a != nil:
+		case p.Init != nil:
+			a = p.Init.Array()
+		case p.Role == ir.Param || p.Role == ir.Buffer || p.Role == ir.State:
+			a = ir.NewArray(p.Type)
+		default:
+			return nil, fmt.Errorf("@%s: %s %q is not given", f.Name, p.Role, p.Name)
+		}
+		e[p] = a
+	}
+	return e, nil
+}
+
+// leave collects the results.
+func (e env) leave(f *ir.Func) *Outcome {
+	o := &Outcome{Named: map[string]*ir.Array{}, Updates: map[string]*ir.Array{}}
+	for _, r := range f.Results {
+		o.All = append(o.All, e[r.Value])
+		switch {
+		case r.Updates != nil:
+			o.Updates[r.Updates.Name] = e[r.Value]
+		case r.Name != "":
+			o.Named[r.Name] = e[r.Value]
+		}
+	}
+	return o
+}
+
+// operands looks up what op reads; absent operands are nil.
+func (e env) operands(op *ir.Op) []*ir.Array {
+	in := make([]*ir.Array, len(op.In))
+	for i, v := range op.In {
+		if v != nil {
+			in[i] = e[v]
+		}
+	}
+	return in
+}
+
+// Op evaluates one op, which is not a collective.
+func Op(op *ir.Op, in []*ir.Array) (out []*ir.Array, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("BUG: evaluating %s: %v", op, r)
+		}
+	}()
+	switch r := &op.Def.Rules; {
+	case r.Eval != nil:
+		out = r.Eval(op, in)
+	case r.Decompose != nil:
+		if out, err = ByParts(op, in); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("BUG: %s has neither Eval nor Decompose", op.Def.Name)
+	}
+	if len(out) != len(op.Out) {
+		return nil, fmt.Errorf("BUG: %s evaluates to %d results, has %d", op.Def.Name, len(out), len(op.Out))
+	}
+	for i, a := range out {
+		if !a.Type.Equal(op.Out[i].Type) || len(a.F)+len(a.I) != a.Type.Elems() {
+			return nil, fmt.Errorf("BUG: result %d of %s evaluates to %s", i, op, a.Type)
+		}
+	}
+	return out, nil
+}
+
+// ByParts evaluates op through its decomposition.
+func ByParts(op *ir.Op, in []*ir.Array) ([]*ir.Array, error) {
+	f, args := Alone(op, in)
+	b := ir.NewBuilder(f)
+	b.Loc = f.Ops[0].Loc
+	for _, v := range op.Def.Rules.Decompose(b, f.Ops[0]) {
+		b.Result("", v)
+	}
+	f.Ops = f.Ops[1:]
+	for _, made := range f.Ops {
+		if made.Def == op.Def && made.Def.Rules.Eval == nil {
+			return nil, fmt.Errorf("BUG: %s decomposes into itself and has no Eval", op.Def.Name)
+		}
+	}
+	out, err := Run(f, args)
+	if err != nil {
+		return nil, err
+	}
+	return out.All, nil
+}
+
+// Alone makes a function with a copy of op as its only op; its parameters, a0, a1, …, are inputs, one for each
+// operand that is present. It has no results yet. args binds them to in.
+func Alone(op *ir.Op, in []*ir.Array) (f *ir.Func, args map[string]*ir.Array) {
+	f, args = &ir.Func{Name: op.Def.Name}, map[string]*ir.Array{}
+	b := ir.NewBuilder(f)
+	c := &ir.Op{Def: op.Def, Attrs: op.Attrs, Loc: op.Loc}
+	if c.Loc.IsZero() {
+		c.Loc = ir.Loc{Node: op.Def.Name}
+	}
+	for i, v := range op.In {
+		if v == nil {
+			c.In = append(c.In, nil)
+			continue
+		}
+		p := b.Param(fmt.Sprintf("a%d", i), v.Type, ir.Input)
+		c.In = append(c.In, p)
+		args[p.Name] = in[i]
+	}
+	for i, v := range op.Out {
+		c.Out = append(c.Out, &ir.Value{Name: b.Name(op.Def.Name), Type: v.Type, Op: c, Index: i, Offset: ir.NoOffset})
+	}
+	f.Ops = []*ir.Op{c}
+	return f, args
+}
