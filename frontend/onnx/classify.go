@@ -1,0 +1,310 @@
+package onnx
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// fxOperand tells which placeholder of the recorded PyTorch call operand i of n is, and in which layout the
+// node reads it. dims are the operand's. The table follows torch.onnx's decompositions of each aten op.
+func fxOperand(n *node, i int, dims []int) (string, layout) {
+	c := n.fx
+	transB := n.op == "Gemm" && n.int("transB", 0) != 0
+	switch n.op {
+	case "MatMul", "Gemm":
+		switch {
+		case c.is("linear") && i == 1:
+			if transB {
+				return c.arg(1), direct
+			}
+			return c.arg(1), transposed
+		case c.is("linear") && i == 2:
+			return c.arg(2), direct
+		case c.is("addmm") && i == 1:
+			if transB {
+				return c.arg(2), transposed
+			}
+			return c.arg(2), direct
+		case c.is("addmm") && i == 2:
+			return c.arg(0), direct
+		case c.is("matmul", "mm", "bmm") && n.op == "MatMul":
+			return c.arg(i), direct
+		}
+	case "Add", "Mul", "Sub", "Div":
+		return fxPointwise(n, i, dims)
+	case "LayerNormalization":
+		if c.is("layer_norm", "native_layer_norm") && i > 0 {
+			return c.arg(i + 1), direct
+		}
+	case "Conv", "ConvTranspose":
+		if c.is("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d") {
+			return c.arg(i), direct
+		}
+	case "BatchNormalization":
+		if c.is("batch_norm", "native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit") {
+			return c.arg(i), direct
+		}
+	case "InstanceNormalization":
+		if c.is("instance_norm") {
+			return c.arg(i), direct
+		}
+	case "Gather":
+		if c.is("embedding") && i == 0 {
+			return c.arg(0), direct
+		}
+	case "PRelu":
+		return c.arg(i), direct
+	}
+	return "", direct
+}
+
+// fxPointwise is fxOperand for the scale and shift steps of decomposed calls.
+func fxPointwise(n *node, i int, dims []int) (string, layout) {
+	c := n.fx
+	lay := direct
+	if len(squeezed(dims)) == 1 && len(dims) > 1 {
+		lay = flat
+	}
+	scale := n.op == "Mul"
+	switch {
+	case c.is("linear") && n.op == "Add":
+		return c.arg(2), direct
+	case c.is("addmm") && n.op == "Add":
+		return c.arg(0), direct
+	case c.is("group_norm") && scale, c.is("layer_norm", "rms_norm") && scale:
+		return c.arg(2), lay
+	case c.is("group_norm", "layer_norm") && n.op == "Add":
+		return c.arg(3), lay
+	case c.is("add", "add_", "mul", "mul_", "sub", "div"):
+		return c.arg(i), direct
+	}
+	return "", direct
+}
+
+// findLeftover lists PyTorch parameters that no recorded call mentions: what they computed was folded away.
+func (r *roles) findLeftover() {
+	mentioned := map[string]bool{}
+	for _, n := range r.m.nodes {
+		for _, a := range n.fx.args {
+			for _, p := range placeholderRE.FindAllString(a, -1) {
+				mentioned[p[1:]] = true
+			}
+		}
+	}
+	for placeholder, name := range r.m.torch.params {
+		if !mentioned[placeholder] && r.m.inits[name] == nil {
+			r.leftover = append(r.leftover, name)
+		}
+	}
+	slices.Sort(r.leftover)
+}
+
+var placeholderRE = regexp.MustCompile(`%\w+`)
+
+var autoNameRE = regexp.MustCompile(`^(val_\d+|onnx::.*|t(_\d+)?|\d+|.*_output_\d+|.*/shape|(un)?squeeze(_\d+)?|expand(_\d+)?|` +
+	`slice(_\d+)?|where(_\d+)?|embedding(_\d+)?|clone(_\d+)?|_inlfunc.*|.*_transposed?(_\d+)?|Constant.*|const.*)$`)
+
+// autoNamed reports whether an exporter made the name up, so that it says nothing about the tensor.
+func (m *Model) autoNamed(name string) bool {
+	if m.torch.known() {
+		return m.torch.kinds[name] == ""
+	}
+	return autoNameRE.MatchString(name)
+}
+
+// classify decides the role of initializer t from the PyTorch signature, or from its uses and contents.
+func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err error) {
+	switch {
+	case slices.ContainsFunc(uses, isStatistic):
+		return RoleBuffer, "running statistics of a batch normalization", nil
+	case len(uses) == 0:
+		return RoleConstant, "used by nothing", nil
+	}
+	switch r.m.torch.kinds[t.name] {
+	case "PARAMETER":
+		return RoleParameter, "a parameter in the PyTorch signature that the file carries", nil
+	case "BUFFER":
+		return RoleConstant, "a buffer in the PyTorch signature that nothing updates", nil
+	case "CONSTANT_TENSOR":
+		return RoleConstant, "a constant in the PyTorch signature that the file carries", nil
+	}
+	auto := r.m.autoNamed(t.name)
+	if t.typ.Elems() <= 1 && auto {
+		return RoleConstant, "a scalar", nil
+	}
+	a, err := t.array()
+	if err != nil {
+		return "", "", err
+	}
+	if what := tableLike(a); what != "" {
+		return RoleConstant, what, nil
+	}
+	if slices.ContainsFunc(uses, isInitialState) {
+		return RoleConstant, "the initial state of a recurrent network", nil
+	}
+	if auto && allOf(uses, isIdentityNorm) {
+		return RoleConstant, "the identity scale or shift of a normalization by groups", nil
+	}
+	for _, u := range uses {
+		if what := weightUse(u); what != "" {
+			return RoleParameter, what, nil
+		}
+	}
+	return r.classifyRest(t, uses, auto)
+}
+
+// classifyRest handles tensors that are only added, multiplied, joined or reshaped.
+func (r *roles) classifyRest(t *tensor, uses []operand, auto bool) (string, string, error) {
+	arithmetic := slices.ContainsFunc(uses, func(u operand) bool {
+		return strings.Contains(" Add Sub Mul Div Concat Gather Slice Expand Transpose Reshape Unsqueeze Squeeze Cast "+
+			"Identity PRelu Gemm LSTM Split ", " "+u.n.op+" ")
+	})
+	op := uses[0].n.op
+	switch {
+	case !arithmetic:
+		return RoleConstant, "only used by " + op, nil
+	case r.m.torch.known() && len(r.leftover) == 0:
+		return RoleConstant, "the file accounts for every parameter in its PyTorch signature without it", nil
+	case r.m.torch.known():
+		why := fmt.Sprintf("used by %s; the file has no tensor of the PyTorch parameter %s, this may be part of it", op,
+			strings.Join(r.leftover, ", "))
+		r.m.warn("%q is trained: %s (--freeze %[1]q if it is a constant)", t.name, why)
+		return RoleParameter, why, nil
+	case t.typ.Elems() <= 1 && !strings.Contains(t.name, "."):
+		return RoleConstant, "a scalar", nil
+	case auto && len(t.typ.Dims) == 0:
+		return RoleConstant, "a scalar", nil
+	}
+	return RoleParameter, "a float tensor used by " + op + " that looks like neither a mask nor a table", nil
+}
+
+func allOf(uses []operand, f func(operand) bool) bool {
+	return !slices.ContainsFunc(uses, func(u operand) bool { return !f(u) })
+}
+
+func isStatistic(u operand) bool { return u.n.op == "BatchNormalization" && u.i >= 3 }
+
+func isInitialState(u operand) bool {
+	return (u.n.op == "LSTM" || u.n.op == "GRU" || u.n.op == "RNN") && u.i >= 5
+}
+
+func isIdentityNorm(u operand) bool { return u.n.op == "InstanceNormalization" }
+
+// weightUse says why operand u marks a trained weight, or "".
+func weightUse(u operand) string {
+	switch u.n.op {
+	case "MatMul", "Gemm":
+		return "an operand of a matrix product"
+	case "Conv", "ConvTranspose":
+		return "the weight or bias of a convolution"
+	case "LSTM", "GRU", "RNN":
+		return "the weight or bias of a recurrent network"
+	case "Gather":
+		if u.i == 0 {
+			return "a table of embeddings"
+		}
+	case "PRelu":
+		return "the slope of a PRelu"
+	}
+	if normPart(u) != "" {
+		return "the scale or shift of a normalization"
+	}
+	return ""
+}
+
+// array widens the tensor for inspection and host evaluation.
+func (t *tensor) array() (*ir.Array, error) {
+	c, err := t.ir()
+	if err != nil {
+		return nil, err
+	}
+	return c.Array(), nil
+}
+
+func (t *tensor) uniform() (bool, error) {
+	c, err := t.ir()
+	if err != nil {
+		return false, err
+	}
+	_, same := c.Uniform()
+	return same, nil
+}
+
+// tableLike recognizes by content what is never trained: attention masks and sine or cosine tables.
+func tableLike(a *ir.Array) string {
+	d := a.Type.Dims
+	if len(d) < 2 || len(a.F) < 4 {
+		return ""
+	}
+	low, other := 0, 0
+	for _, x := range a.F {
+		switch {
+		case math.IsInf(x, 0) || math.IsNaN(x) || x <= -1e4:
+			low++
+		case x != 0:
+			other++
+		}
+	}
+	if low > 0 && other == 0 {
+		return "an additive mask: zeros and very negative values"
+	}
+	if low == 0 && binaryMask(a) {
+		return "a mask of zeros and ones"
+	}
+	if rotary(a) {
+		return "a table of sines or cosines of position"
+	}
+	return ""
+}
+
+// binaryMask reports a matrix of zeros and ones in which both occur.
+func binaryMask(a *ir.Array) bool {
+	zeros, ones := 0, 0
+	for _, x := range a.F {
+		switch x {
+		case 0:
+			zeros++
+		case 1:
+			ones++
+		default:
+			return false
+		}
+	}
+	return zeros > 0 && ones > 0
+}
+
+// rotary reports a table whose rows are sin(p*w) or cos(p*w) for positions p = 0, 1, 2, … : row 0 is all
+// zeros or all ones and each column obeys x[p+1] + x[p-1] = 2 cos(w) x[p].
+func rotary(a *ir.Array) bool {
+	d := a.Type.Dims
+	cols, rows := d[len(d)-1], d[len(d)-2]
+	if rows < 4 || cols < 2 || ir.Product(d[:len(d)-2]) != 1 {
+		return false
+	}
+	first := a.F[0]
+	if first != 0 && first != 1 {
+		return false
+	}
+	for j := range cols {
+		at := func(p int) float64 { return a.F[p*cols+j] }
+		if at(0) != first || math.Abs(at(1)) > 1 {
+			return false
+		}
+		w := math.Asin(at(1))
+		if first == 1 {
+			w = math.Acos(at(1))
+		}
+		step := 2 * math.Cos(w)
+		for p := 1; p+1 < rows; p++ {
+			if math.Abs(at(p+1)+at(p-1)-step*at(p)) > 1e-3 {
+				return false
+			}
+		}
+	}
+	return true
+}

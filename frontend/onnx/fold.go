@@ -1,0 +1,439 @@
+package onnx
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+)
+
+// Limits on host evaluation: shapes, masks and position tables are folded, weights never are. A file cannot
+// make the importer hold more than maxFoldTotal elements, whatever shapes it claims.
+const (
+	maxFold      = 8 << 20  // elements of one folded tensor (64 MiB while it is evaluated)
+	maxFoldTotal = 48 << 20 // elements of all folded tensors of one import
+)
+
+// folder evaluates one node on the host. It panics through node.fail on inputs the operator does not allow;
+// a nil entry of in is an optional input left out.
+type folder func(n *node, in []*ir.Array) []*ir.Array
+
+// folders has the operators that are evaluated when all their inputs are known. Operators that depend on
+// types alone (Shape, Size) or on subgraphs and sequences are in walk.go.
+var folders map[string]folder
+
+func init() {
+	folders = map[string]folder{
+		"Identity": func(_ *node, in []*ir.Array) []*ir.Array { return in[:1] },
+		"Neg":      unary(func(x float64) float64 { return -x }, func(x int64) int64 { return -x }),
+		"Abs":      unary(math.Abs, func(x int64) int64 { return max(x, -x) }),
+		"Sign":     unary(sign, func(x int64) int64 { return int64(sign(float64(x))) }),
+		"Floor":    unary(math.Floor, nil), "Ceil": unary(math.Ceil, nil), "Round": unary(math.RoundToEven, nil),
+		"Sqrt": unary(math.Sqrt, nil), "Exp": unary(math.Exp, nil), "Log": unary(math.Log, nil),
+		"Sin": unary(math.Sin, nil), "Cos": unary(math.Cos, nil), "Tanh": unary(math.Tanh, nil),
+		"Erf": unary(math.Erf, nil), "Reciprocal": unary(func(x float64) float64 { return 1 / x }, nil),
+		"Sigmoid": unary(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, nil),
+		"Relu":    unary(func(x float64) float64 { return max(x, 0) }, func(x int64) int64 { return max(x, 0) }),
+		"Not":     foldNot, "IsNaN": foldIsNaN, "IsInf": foldIsInf,
+		"Add": pointwise(func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }),
+		"Sub": pointwise(func(a, b float64) float64 { return a - b }, func(a, b int64) int64 { return a - b }),
+		"Mul": pointwise(func(a, b float64) float64 { return a * b }, func(a, b int64) int64 { return a * b }),
+		"Div": foldDiv, "Mod": foldMod, "Pow": foldPow,
+		"Max":         variadic(math.Max, func(a, b int64) int64 { return max(a, b) }),
+		"Min":         variadic(math.Min, func(a, b int64) int64 { return min(a, b) }),
+		"Sum":         variadic(func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }),
+		"Equal":       compare(func(c int) bool { return c == 0 }),
+		"Less":        compare(func(c int) bool { return c == -1 }),
+		"LessOrEqual": compare(func(c int) bool { return c == -1 || c == 0 }),
+		"Greater":     compare(func(c int) bool { return c == 1 }),
+		"And":         pointwise(nil, func(a, b int64) int64 { return a & b }),
+		"Or":          pointwise(nil, func(a, b int64) int64 { return a | b }),
+		"Xor":         pointwise(nil, func(a, b int64) int64 { return a ^ b }),
+		"Where":       foldWhere,
+		"Cast":        foldCast,
+		"CastLike":    foldCastLike,
+		"Clip":        foldClip,
+		"Reshape":     foldReshape,
+		"Flatten":     foldFlatten,
+		"Squeeze":     foldSqueeze,
+		"Unsqueeze":   foldUnsqueeze,
+		"Transpose":   foldTranspose,
+		"Expand":      foldExpand,
+		"Tile":        foldTile,
+		"Concat":      foldConcat,
+		"Slice":       foldSlice,
+		"Split":       foldSplit,
+		"Gather":      foldGather,
+		"GatherND":    foldGatherND,
+		"Range":       foldRange,
+		"Trilu":       foldTrilu,
+		"CumSum":      foldCumSum,
+		"MatMul":      foldMatMul,
+		"NonZero":     foldNonZero,
+		"ReduceSum":   reduce(0, func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }, false),
+		"ReduceProd":  reduce(1, func(a, b float64) float64 { return a * b }, func(a, b int64) int64 { return a * b }, false),
+		"ReduceMean":  reduce(0, func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }, true),
+		"ReduceMax":   reduce(math.Inf(-1), math.Max, func(a, b int64) int64 { return max(a, b) }, false),
+		"ReduceMin":   reduce(math.Inf(1), math.Min, func(a, b int64) int64 { return min(a, b) }, false),
+		"ScatterND":   foldScatterND,
+		"ConstantOfShape": func(n *node, in []*ir.Array) []*ir.Array {
+			return []*ir.Array{fill(n, n.constantValue(), toInts(n, in[0]))}
+		},
+		"GreaterOrEqual": compare(func(c int) bool { return c == 1 || c == 0 }),
+		"GatherElements": foldGatherElements,
+	}
+}
+
+// array makes a zero array, refusing sizes above the folding limit.
+func (n *node) array(t ir.Type) *ir.Array {
+	if e, err := product(t.Dims); err != nil || e > maxFold {
+		panic(tooLarge{ir.Errorf(n.located(), "a constant of dims %v is too large to evaluate at import (limit %d)",
+			t.Dims, maxFold)})
+	}
+	return ir.NewArray(t)
+}
+
+// settle rounds floats to the element type and wraps integers to its width, as the operator would have.
+func settle(a *ir.Array) *ir.Array {
+	switch a.Type.DType {
+	case dtype.F32:
+		each(a.F, func(x float64) float64 { return float64(float32(x)) })
+	case dtype.F16:
+		each(a.F, func(x float64) float64 { return float64(dtype.F16ToF32(dtype.F32ToF16(float32(x)))) })
+	case dtype.BF16:
+		each(a.F, func(x float64) float64 { return float64(dtype.BF16ToF32(dtype.F32ToBF16(float32(x)))) })
+	case dtype.I32:
+		each(a.I, func(x int64) int64 { return int64(int32(x)) })
+	case dtype.U32:
+		each(a.I, func(x int64) int64 { return int64(uint32(x)) })
+	case dtype.I16:
+		each(a.I, func(x int64) int64 { return int64(int16(x)) })
+	case dtype.U16:
+		each(a.I, func(x int64) int64 { return int64(uint16(x)) })
+	case dtype.I8:
+		each(a.I, func(x int64) int64 { return int64(int8(x)) })
+	case dtype.U8:
+		each(a.I, func(x int64) int64 { return int64(uint8(x)) })
+	}
+	return a
+}
+
+func each[T any](s []T, f func(T) T) {
+	for i, x := range s {
+		s[i] = f(x)
+	}
+}
+
+func sign(x float64) float64 {
+	switch {
+	case x > 0:
+		return 1
+	case x < 0:
+		return -1
+	}
+	return x
+}
+
+func unary(f func(float64) float64, g func(int64) int64) folder {
+	return func(n *node, in []*ir.Array) []*ir.Array {
+		out := n.array(in[0].Type)
+		switch {
+		case in[0].F != nil && f != nil:
+			for i, x := range in[0].F {
+				out.F[i] = f(x)
+			}
+		case in[0].I != nil && g != nil:
+			for i, x := range in[0].I {
+				out.I[i] = g(x)
+			}
+		default:
+			n.fail("not defined on %s", in[0].Type.DType)
+		}
+		return []*ir.Array{settle(out)}
+	}
+}
+
+// broadcast gives the NumPy broadcast of two shapes (ONNX Broadcasting.md), or false.
+func broadcast(a, b []int) ([]int, bool) {
+	out := make([]int, max(len(a), len(b)))
+	for i := range out {
+		x, y := 1, 1
+		if j := i - len(out) + len(a); j >= 0 {
+			x = a[j]
+		}
+		if j := i - len(out) + len(b); j >= 0 {
+			y = b[j]
+		}
+		switch {
+		case x == y || y == 1:
+			out[i] = x
+		case x == 1:
+			out[i] = y
+		default:
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// spread copies a out to the larger dims by repeating dims of size 1.
+func spread(n *node, a *ir.Array, dims []int) *ir.Array {
+	if slices.Equal(a.Type.Dims, dims) {
+		return a
+	}
+	out := n.array(ir.Type{DType: a.Type.DType, Dims: dims})
+	strides, own := make([]int, len(dims)), ir.Strides(a.Type.Dims)
+	for i, d := range a.Type.Dims {
+		if d != 1 {
+			strides[i+len(dims)-len(a.Type.Dims)] = own[i]
+		}
+	}
+	pick(out, a, dims, strides, 0)
+	return out
+}
+
+// pick fills out, row-major over dims, with the elements of a at base plus strides.
+func pick(out, a *ir.Array, dims, strides []int, base int) {
+	total := ir.Product(dims)
+	index := make([]int, len(dims))
+	at := base
+	for i := range total {
+		if a.F != nil {
+			out.F[i] = a.F[at]
+		} else {
+			out.I[i] = a.I[at]
+		}
+		for d := len(dims) - 1; d >= 0; d-- {
+			index[d]++
+			at += strides[d]
+			if index[d] < dims[d] {
+				break
+			}
+			at -= strides[d] * dims[d]
+			index[d] = 0
+		}
+	}
+}
+
+// pair checks two operands' types and broadcasts them against each other.
+func pair(n *node, a, b *ir.Array) (*ir.Array, *ir.Array) {
+	if a.Type.DType != b.Type.DType {
+		n.fail("operands have element types %s and %s", a.Type.DType, b.Type.DType)
+	}
+	dims, ok := broadcast(a.Type.Dims, b.Type.Dims)
+	if !ok {
+		n.fail("operands %v and %v do not broadcast", a.Type.Dims, b.Type.Dims)
+	}
+	return spread(n, a, dims), spread(n, b, dims)
+}
+
+func pointwise(f func(a, b float64) float64, g func(a, b int64) int64) folder {
+	return func(n *node, in []*ir.Array) []*ir.Array {
+		a, b := pair(n, in[0], in[1])
+		out := n.array(a.Type)
+		switch {
+		case a.F != nil && f != nil:
+			for i, x := range a.F {
+				out.F[i] = f(x, b.F[i])
+			}
+		case a.I != nil && g != nil:
+			for i, x := range a.I {
+				out.I[i] = g(x, b.I[i])
+			}
+		default:
+			n.fail("not defined on %s", a.Type.DType)
+		}
+		return []*ir.Array{settle(out)}
+	}
+}
+
+func variadic(f func(a, b float64) float64, g func(a, b int64) int64) folder {
+	two := pointwise(f, g)
+	return func(n *node, in []*ir.Array) []*ir.Array {
+		acc := in[0]
+		for _, x := range in[1:] {
+			acc = two(n, []*ir.Array{acc, x})[0]
+		}
+		return []*ir.Array{acc}
+	}
+}
+
+func compare(keep func(c int) bool) folder {
+	return func(n *node, in []*ir.Array) []*ir.Array {
+		a, b := pair(n, in[0], in[1])
+		out := n.array(a.Type.With(dtype.Bool))
+		for i := range out.I {
+			var c int
+			if a.F != nil {
+				c = order(a.F[i], b.F[i])
+			} else {
+				c = order(a.I[i], b.I[i])
+			}
+			if keep(c) {
+				out.I[i] = 1
+			}
+		}
+		return []*ir.Array{out}
+	}
+}
+
+// order is -1, 0 or 1, or 2 when a NaN makes the two unordered.
+func order[T int64 | float64](x, y T) int {
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	case x == y:
+		return 0
+	}
+	return 2
+}
+
+func foldNot(n *node, in []*ir.Array) []*ir.Array {
+	if in[0].Type.DType != dtype.Bool {
+		n.fail("not defined on %s", in[0].Type.DType)
+	}
+	return unary(nil, func(x int64) int64 { return 1 - x })(n, in)
+}
+
+func foldIsNaN(n *node, in []*ir.Array) []*ir.Array {
+	return flag(n, in[0], math.IsNaN)
+}
+
+func foldIsInf(n *node, in []*ir.Array) []*ir.Array {
+	neg, pos := n.int("detect_negative", 1) != 0, n.int("detect_positive", 1) != 0
+	return flag(n, in[0], func(x float64) bool {
+		return math.IsInf(x, 1) && pos || math.IsInf(x, -1) && neg
+	})
+}
+
+func flag(n *node, a *ir.Array, f func(float64) bool) []*ir.Array {
+	out := n.array(a.Type.With(dtype.Bool))
+	for i, x := range a.F {
+		if f(x) {
+			out.I[i] = 1
+		}
+	}
+	return []*ir.Array{out}
+}
+
+func foldDiv(n *node, in []*ir.Array) []*ir.Array {
+	return pointwise(func(a, b float64) float64 { return a / b }, func(a, b int64) int64 {
+		if b == 0 {
+			n.fail("integer division by zero")
+		}
+		return a / b
+	})(n, in)
+}
+
+func foldMod(n *node, in []*ir.Array) []*ir.Array {
+	fmod := n.int("fmod", 0) != 0
+	return pointwise(math.Mod, func(a, b int64) int64 {
+		if b == 0 {
+			n.fail("integer division by zero")
+		}
+		r := a % b
+		if !fmod && r != 0 && (r < 0) != (b < 0) {
+			r += b // the sign of the divisor, as in Python
+		}
+		return r
+	})(n, in)
+}
+
+func foldPow(n *node, in []*ir.Array) []*ir.Array {
+	b := in[1]
+	if b.Type.DType != in[0].Type.DType { // exponents may have a type of their own
+		b = castArray(n, b, in[0].Type.DType)
+	}
+	return pointwise(math.Pow, func(x, y int64) int64 { return int64(math.Pow(float64(x), float64(y))) })(n,
+		[]*ir.Array{in[0], b})
+}
+
+func foldWhere(n *node, in []*ir.Array) []*ir.Array {
+	if in[0].Type.DType != dtype.Bool {
+		n.fail("the condition is %s, not bool", in[0].Type.DType)
+	}
+	a, b := pair(n, in[1], in[2])
+	dims, ok := broadcast(a.Type.Dims, in[0].Type.Dims)
+	if !ok {
+		n.fail("condition %v and values %v do not broadcast", in[0].Type.Dims, a.Type.Dims)
+	}
+	c := spread(n, in[0], dims)
+	a, b = spread(n, a, dims), spread(n, b, dims)
+	out := n.array(a.Type)
+	for i, yes := range c.I {
+		from := b
+		if yes != 0 {
+			from = a
+		}
+		if out.F != nil {
+			out.F[i] = from.F[i]
+		} else {
+			out.I[i] = from.I[i]
+		}
+	}
+	return []*ir.Array{out}
+}
+
+// castArray converts to element type d as ONNX Cast does: floats truncate toward zero, nonzero is true.
+func castArray(n *node, a *ir.Array, d dtype.DType) *ir.Array {
+	if a.Type.DType == d {
+		return a
+	}
+	out := n.array(a.Type.With(d))
+	for i := range a.Type.Elems() {
+		switch {
+		case a.F != nil && out.F != nil:
+			out.F[i] = a.F[i]
+		case a.F != nil && d == dtype.Bool:
+			if a.F[i] != 0 {
+				out.I[i] = 1
+			}
+		case a.F != nil:
+			out.I[i] = int64(a.F[i])
+		case out.F != nil:
+			out.F[i] = float64(a.I[i])
+		case d == dtype.Bool:
+			if a.I[i] != 0 {
+				out.I[i] = 1
+			}
+		default:
+			out.I[i] = a.I[i]
+		}
+	}
+	return settle(out)
+}
+
+func foldCast(n *node, in []*ir.Array) []*ir.Array {
+	return []*ir.Array{castArray(n, in[0], n.castTo())}
+}
+
+func foldCastLike(n *node, in []*ir.Array) []*ir.Array {
+	return []*ir.Array{castArray(n, in[0], in[1].Type.DType)}
+}
+
+func (n *node) castTo() dtype.DType {
+	d, err := convertType(int32(n.int("to", 0)))
+	if err != nil {
+		n.fail("%v", err)
+	}
+	return d
+}
+
+func foldClip(n *node, in []*ir.Array) []*ir.Array {
+	out := in[0]
+	lo, hi := n.attrs["min"], n.attrs["max"]
+	if lo != nil || hi != nil { // opset 6 to 10
+		l, h := n.float("min", math.Inf(-1)), n.float("max", math.Inf(1))
+		return unary(func(x float64) float64 { return min(max(x, l), h) }, nil)(n, in[:1])
+	}
+	if len(in) > 1 && in[1] != nil {
+		out = folders["Max"](n, []*ir.Array{out, in[1]})[0]
+	}
+	if len(in) > 2 && in[2] != nil {
+		out = folders["Min"](n, []*ir.Array{out, in[2]})[0]
+	}
+	return []*ir.Array{out}
+}

@@ -1,0 +1,175 @@
+package onnx
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// glob compiles a pattern in which * stands for any text, dots and slashes included, and ? for one character.
+func glob(pattern string) *regexp.Regexp {
+	q := regexp.QuoteMeta(pattern)
+	q = strings.ReplaceAll(strings.ReplaceAll(q, `\*`, ".*"), `\?`, ".")
+	return regexp.MustCompile("^" + q + "$")
+}
+
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return glob(p).MatchString(name) })
+}
+
+// find lists the parameters whose name, or initializer's name, matches. None is an error: it is a typing slip.
+func (r *roles) find(flag, pattern string) ([]*Parameter, error) {
+	var out []*Parameter
+	re := glob(pattern)
+	for _, p := range r.params {
+		if r.isBound(p) && (re.MatchString(p.Name) || re.MatchString(p.Initializer)) {
+			out = append(out, p)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s %q matches no float initializer; gtc inspect lists them", flag, pattern)
+	}
+	return out, nil
+}
+
+// userGlobs applies --train, --freeze, --tie and --untie, in that order.
+func (r *roles) userGlobs() error {
+	for _, pattern := range r.m.opts.Train {
+		found, err := r.find("--train", pattern)
+		if err != nil {
+			return err
+		}
+		for _, p := range found {
+			p.Role, p.Reason = RoleParameter, "asked for by --train "+pattern
+		}
+	}
+	for _, pattern := range r.m.opts.Freeze {
+		found, err := r.find("--freeze", pattern)
+		if err != nil {
+			return err
+		}
+		for _, p := range found {
+			p.Role, p.Reason = RoleBuffer, "frozen by --freeze "+pattern
+		}
+	}
+	for _, pair := range r.m.opts.Tie {
+		if err := r.tie(pair); err != nil {
+			return err
+		}
+	}
+	for _, pattern := range r.m.opts.Untie {
+		found, err := r.find("--untie", pattern)
+		if err != nil {
+			return err
+		}
+		for _, p := range found {
+			r.untie(p)
+		}
+	}
+	return nil
+}
+
+// tie makes "copy=original": every use of copy reads original, transposed when only that fits.
+func (r *roles) tie(pair string) error {
+	from, to, ok := strings.Cut(pair, "=")
+	if !ok {
+		return fmt.Errorf("--tie %q: write copy=original", pair)
+	}
+	originals, err := r.find("--tie", to)
+	if err != nil {
+		return err
+	}
+	copies, err := r.find("--tie", from)
+	if err != nil {
+		return err
+	}
+	original := originals[0]
+	if len(originals) > 1 {
+		return fmt.Errorf("--tie %q: %q matches %d tensors, one is wanted", pair, to, len(originals))
+	}
+	for _, c := range copies {
+		if c == original {
+			continue
+		}
+		lay, err := tieLayout(c.Type, original.Type)
+		if err != nil {
+			return fmt.Errorf("--tie %q: %w", pair, err)
+		}
+		r.redirect(c, original, lay)
+		original.Reason += fmt.Sprintf("; %q is tied to it by --tie", c.Name)
+	}
+	return nil
+}
+
+func tieLayout(c, original ir.Type) (layout, error) {
+	switch {
+	case c.Equal(original):
+		return direct, nil
+	case c.DType == original.DType && len(c.Dims) == 2 && len(original.Dims) == 2 &&
+		c.Dims[0] == original.Dims[1] && c.Dims[1] == original.Dims[0]:
+		return transposed, nil
+	}
+	return direct, fmt.Errorf("%s is neither the shape nor the transpose of %s", c, original)
+}
+
+// redirect makes all sources of parameter c read original through the layout lay.
+func (r *roles) redirect(c, original *Parameter, lay layout) {
+	move := func(s *source) {
+		if s.param != c {
+			return
+		}
+		s.param = original
+		if lay == transposed { // twice transposed is direct
+			s.layout = map[layout]layout{direct: transposed, transposed: direct, flat: flat}[s.layout]
+		}
+	}
+	for _, s := range r.byName {
+		move(s)
+	}
+	for _, s := range r.byUse {
+		move(s)
+	}
+}
+
+// untie gives each use of p but the first its own copy, numbered p.1, p.2, …
+func (r *roles) untie(p *Parameter) {
+	count := 0
+	for _, t := range r.m.initList {
+		for _, u := range r.uses[t.name] {
+			s := r.byUse[u]
+			if s == nil {
+				s = r.byName[t.name]
+			}
+			if s == nil || s.param != p {
+				continue
+			}
+			if count++; count == 1 {
+				continue
+			}
+			c := *p
+			c.Name = fmt.Sprintf("%s.%d", p.Name, count-1)
+			c.Reason = "its own copy by --untie"
+			r.params, r.named[c.Name] = append(r.params, &c), &c
+			r.byUse[u] = &source{param: &c, layout: s.layout, dims: s.dims}
+		}
+	}
+}
+
+// warnLost tells what training loses through how the file was exported.
+func (r *roles) warnLost() {
+	var folded []string
+	for _, n := range r.m.nodes {
+		if (n.op == "Conv" || n.op == "ConvTranspose") &&
+			(strings.Contains(n.rule, "FuseBatchNorm") || strings.Contains(n.fx.target, "batch_norm")) {
+			folded = append(folded, n.loc.Node)
+		}
+	}
+	if len(folded) > 0 {
+		r.m.warn("%d batch normalizations were folded into convolutions when the model was exported (%s); they "+
+			"cannot be trained as such, and a training step differs from PyTorch's. Export with "+
+			"torch.onnx.export(..., dynamo=True, optimize=False) to keep them", len(folded), folded[0])
+	}
+}

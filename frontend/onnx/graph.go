@@ -1,0 +1,298 @@
+package onnx
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+const (
+	maxInline = 32      // calls within calls, and graphs within graphs
+	maxNodes  = 1 << 20 // nodes of a graph once functions are inlined
+	maxName   = 4096    // bytes in a name
+)
+
+// index checks the graph's names and lists its inputs, initializers and nodes, with functions inlined.
+func (m *Model) index() error {
+	g := m.Proto.Graph
+	m.torch = readTorch(m.Proto)
+	m.inits = map[string]*tensor{}
+	if len(g.SparseInitializer) > 0 {
+		return errors.New("sparse initializers are not supported; store the tensor densely")
+	}
+	for _, p := range g.Initializer {
+		t, err := m.newTensor(p)
+		if err != nil {
+			return err
+		}
+		if t.name == "" || m.inits[t.name] != nil {
+			return fmt.Errorf("initializer name %q is empty or given twice", t.name)
+		}
+		m.inits[t.name] = t
+		m.initList = append(m.initList, t)
+	}
+	seen := map[string]bool{}
+	for _, in := range g.Input {
+		if seen[in.GetName()] {
+			return fmt.Errorf("input %q is given twice", in.GetName())
+		}
+		seen[in.GetName()] = true
+		if m.inits[in.GetName()] == nil {
+			m.inputs = append(m.inputs, in)
+		}
+	}
+	in := inliner{m: m, functions: map[string]*onnxpb.FunctionProto{}}
+	for _, f := range m.Proto.Functions {
+		in.functions[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
+	}
+	if err := in.list(g.Node, scope{opset: m.opset}, 0); err != nil {
+		return err
+	}
+	m.nodes, m.visited = in.out, in.visited
+	if err := m.checkNames(seen); err != nil {
+		return err
+	}
+	return m.findOutputs()
+}
+
+// findOutputs lists the results to compute: all of the graph's, or those that Options.Outputs names.
+func (m *Model) findOutputs() error {
+	for _, o := range m.Proto.Graph.Output {
+		m.outputs = append(m.outputs, o.GetName())
+	}
+	if len(m.opts.Outputs) > 0 {
+		m.outputs = m.opts.Outputs
+	}
+	if len(m.outputs) == 0 {
+		return errors.New("the graph has no output")
+	}
+	made := map[string]bool{}
+	for _, n := range m.nodes {
+		for _, o := range n.out {
+			made[o] = true
+		}
+	}
+	for _, in := range m.inputs {
+		made[in.GetName()] = true
+	}
+	for _, o := range m.outputs {
+		if !made[o] && m.inits[o] == nil {
+			return fmt.Errorf("output %q is made by no node", o)
+		}
+	}
+	return nil
+}
+
+// checkNames verifies that every value is made once and before it is read.
+func (m *Model) checkNames(defined map[string]bool) error {
+	for name := range m.inits {
+		defined[name] = true
+	}
+	maker := map[string]*node{}
+	for _, n := range m.nodes {
+		for _, o := range n.out {
+			if o == "" {
+				continue
+			}
+			if defined[o] || maker[o] != nil {
+				return ir.Errorf(n.located(), "result %q already exists: every value is made once", o)
+			}
+			maker[o] = n
+		}
+	}
+	for _, n := range m.nodes {
+		for i, name := range n.in {
+			if name == "" || defined[name] {
+				continue
+			}
+			p := maker[name]
+			switch {
+			case p == nil:
+				return ir.Errorf(n.located(), "input %d is %q, which nothing makes", i, name)
+			case reaches(n, p, maker):
+				return ir.Errorf(n.located(), "input %d, %q, depends on this node's own result: the graph has a cycle",
+					i, name)
+			}
+			return ir.Errorf(n.located(), "input %d is %q, which node %q makes only later: nodes are not sorted", i,
+				name, p.loc.Node)
+		}
+		for _, o := range n.out {
+			defined[o] = true
+		}
+	}
+	return nil
+}
+
+// reaches reports whether a result of from is needed to compute to.
+func reaches(from, to *node, maker map[string]*node) bool {
+	seen := map[*node]bool{}
+	stack := []*node{to}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if n == from {
+			return true
+		}
+		if n == nil || seen[n] {
+			continue
+		}
+		seen[n] = true
+		for _, name := range n.in {
+			stack = append(stack, maker[name])
+		}
+	}
+	return false
+}
+
+func functionKey(domain, name, overload string) string {
+	return standardDomain(domain) + "\x00" + name + "\x00" + overload
+}
+
+func standardDomain(d string) string {
+	if d == "ai.onnx" {
+		return ""
+	}
+	return d
+}
+
+// scope says how names and attributes of a function body map to those of its caller.
+type scope struct {
+	opset  int64
+	prefix string            // put before names that the body makes; "" for the main graph
+	names  map[string]string // parameters of the function
+	attrs  map[string]*onnxpb.AttributeProto
+	loc    ir.Loc // of the call, for body nodes without a place of their own
+}
+
+func (s scope) name(n string) string {
+	if n == "" || s.prefix == "" {
+		return n
+	}
+	if to, ok := s.names[n]; ok {
+		return to
+	}
+	return s.prefix + n
+}
+
+// inliner flattens nodes, replacing calls of model-local functions by their bodies.
+type inliner struct {
+	m         *Model
+	functions map[string]*onnxpb.FunctionProto
+	visited   int // nodes seen, calls included: empty functions that call one another also end
+	out       []*node
+}
+
+func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
+	if depth > maxInline {
+		return fmt.Errorf("functions call one another more than %d deep: is one recursive?", maxInline)
+	}
+	for _, p := range nodes {
+		if in.visited++; in.visited > maxNodes {
+			return fmt.Errorf("more than %d nodes once functions are inlined", maxNodes)
+		}
+		n, err := s.node(p, len(in.out))
+		if err != nil {
+			return err
+		}
+		f := in.functions[functionKey(p.GetDomain(), p.GetOpType(), p.GetOverload())]
+		if f == nil {
+			if d := standardDomain(p.GetDomain()); d != "" {
+				n.op = d + "." + n.op
+			}
+			in.out = append(in.out, n)
+			continue
+		}
+		if err := in.call(n, f, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in *inliner) call(n *node, f *onnxpb.FunctionProto, depth int) error {
+	s := scope{names: map[string]string{}, attrs: map[string]*onnxpb.AttributeProto{}, loc: n.loc, opset: n.opset}
+	s.prefix = fmt.Sprintf("%s/%d/", n.loc.Node, len(in.out))
+	if len(f.OpsetImport) > 0 {
+		v, err := defaultOpset(f.OpsetImport)
+		if err == nil {
+			s.opset = v
+		}
+	}
+	if len(n.in) > len(f.Input) || len(n.out) > len(f.Output) {
+		return ir.Errorf(n.located(), "calls function %q with %d inputs and %d results; it has %d and %d",
+			f.GetName(), len(n.in), len(n.out), len(f.Input), len(f.Output))
+	}
+	for i, p := range f.Input {
+		s.names[p] = ""
+		if i < len(n.in) {
+			s.names[p] = n.in[i]
+		}
+	}
+	for i, p := range f.Output {
+		if i < len(n.out) && n.out[i] != "" {
+			if _, both := s.names[p]; both {
+				return ir.Errorf(n.located(), "function %q returns its input %q unchanged", f.GetName(), p)
+			}
+			s.names[p] = n.out[i]
+		}
+	}
+	for _, a := range f.AttributeProto {
+		s.attrs[a.GetName()] = a
+	}
+	for name, a := range n.attrs {
+		s.attrs[name] = a
+	}
+	return in.list(f.Node, s, depth+1)
+}
+
+// node makes a flat node from p as seen from scope s; index names it when p has no name.
+func (s scope) node(p *onnxpb.NodeProto, index int) (*node, error) {
+	name := p.GetName()
+	if name == "" {
+		for _, o := range p.Output {
+			if o != "" {
+				name = o
+				break
+			}
+		}
+	}
+	if name == "" {
+		name = fmt.Sprintf("%s_%d", p.GetOpType(), index)
+	}
+	n := &node{op: p.GetOpType(), opset: s.opset, subst: s, attrs: map[string]*onnxpb.AttributeProto{}}
+	n.loc = locate(name, n.op, p.MetadataProps)
+	if n.loc.File == "" && s.loc.File != "" {
+		n.loc.File, n.loc.Line, n.loc.Func = s.loc.File, s.loc.Line, s.loc.Func
+	}
+	n.fx = parseFx(metaValue(p.MetadataProps, keyFx))
+	n.rule = metaValue(p.MetadataProps, keyRule)
+	for _, v := range slices.Concat(p.Input, p.Output, []string{name}) {
+		if len(v) > maxName {
+			return nil, ir.Errorf(ir.Loc{OpType: n.op}, "a name of %d bytes is longer than %d", len(v), maxName)
+		}
+	}
+	for _, v := range p.Input {
+		n.in = append(n.in, s.name(v))
+	}
+	for _, v := range p.Output {
+		n.out = append(n.out, s.name(v))
+	}
+	for _, a := range p.Attribute {
+		if n.attrs[a.GetName()] != nil {
+			return nil, ir.Errorf(n.located(), "attribute %q is given twice", a.GetName())
+		}
+		if ref := a.GetRefAttrName(); ref != "" {
+			given := s.attrs[ref]
+			if given == nil {
+				continue // the default of the operator holds
+			}
+			n.attrs[a.GetName()] = given
+			continue
+		}
+		n.attrs[a.GetName()] = a
+	}
+	return n, nil
+}

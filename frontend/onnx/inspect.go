@@ -1,0 +1,173 @@
+package onnx
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// Info is what gtc inspect tells of a model. Field names in JSON are public.
+type Info struct {
+	Model      string       `json:"model"`
+	IRVersion  int64        `json:"ir_version"`
+	Opset      int          `json:"opset"`
+	Producer   string       `json:"producer"`
+	Inputs     []Port       `json:"inputs"`
+	Outputs    []Port       `json:"outputs"`
+	Operators  []Count      `json:"operators"` // of the file, functions inlined
+	Ops        []Count      `json:"ops"`       // of the imported function
+	Parameters []*Parameter `json:"parameters"`
+	// Trained is the number of trained elements, TrainedBytes their size.
+	Trained      int64 `json:"trained"`
+	TrainedBytes int64 `json:"trained_bytes"`
+	// FLOPs is the floating-point operations of one forward pass, Bytes what its ops read and write.
+	FLOPs    int64    `json:"flops"`
+	Bytes    int64    `json:"bytes"`
+	Warnings []string `json:"warnings"`
+}
+
+// Port is an input or output.
+type Port struct {
+	Name  string `json:"name"`
+	DType string `json:"dtype"`
+	Dims  []int  `json:"dims"`
+}
+
+// Count is how often an operator occurs.
+type Count struct {
+	Name  string `json:"name"`
+	Count int    `json:"count"`
+}
+
+// Inspect imports the model and describes it. Open dimensions that no option binds count as 1, with a warning.
+func (m *Model) Inspect() (*Info, error) {
+	view := *m
+	view.Warnings = slices.Clone(m.Warnings)
+	view.imported = nil
+	view.bindOpen()
+	res, err := view.importOnce()
+	if err != nil {
+		return nil, m.located(err)
+	}
+	m.roles = view.roles
+	f := res.module.Funcs[0]
+	info := &Info{Model: m.Name, IRVersion: m.Proto.GetIrVersion(), Opset: m.Opset(), Producer: m.Proto.GetProducerName(),
+		Warnings: view.Warnings, Parameters: res.roles.params}
+	for _, p := range f.Params {
+		if p.Role == ir.Input {
+			info.Inputs = append(info.Inputs, port(p.Name, p.Type))
+		}
+	}
+	for i, r := range f.Results {
+		info.Outputs = append(info.Outputs, port(m.outputs[i], r.Value.Type))
+	}
+	operators, kinds := map[string]int{}, map[string]int{}
+	for _, n := range m.nodes {
+		operators[n.op]++
+	}
+	for _, op := range f.Ops {
+		kinds[op.Def.Name]++
+		info.FLOPs += flops(op)
+		info.Bytes += traffic(op)
+	}
+	info.Operators, info.Ops = counts(operators), counts(kinds)
+	for _, p := range res.roles.params {
+		if p.Role == RoleParameter && p.used {
+			info.Trained += int64(p.Type.Elems())
+			info.TrainedBytes += int64(p.Type.Bytes())
+		}
+	}
+	return info, nil
+}
+
+// Parameters lists the float initializers with the roles decided for them. Import or Inspect must have succeeded.
+func (m *Model) Parameters() []*Parameter {
+	if m.roles == nil {
+		return nil
+	}
+	return m.roles.params
+}
+
+// bindOpen gives size 1 to dimensions that nothing binds.
+func (m *Model) bindOpen() {
+	dims := maps.Clone(m.opts.Dims)
+	if dims == nil {
+		dims = map[string]int{}
+	}
+	for _, in := range m.inputs {
+		for i, d := range in.Type.GetTensorType().GetShape().GetDim() {
+			name := d.GetDimParam()
+			if _, bound := dims[name]; name == "" || bound || i == 0 && m.opts.Batch > 0 {
+				continue
+			}
+			dims[name] = 1
+			m.warn("dimension %q is open; sizes and costs are for %s=1 (--dim %s=N)", name, name, name)
+		}
+	}
+	m.opts.Dims = dims
+}
+
+func port(name string, t ir.Type) Port {
+	return Port{name, t.DType.String(), append([]int{}, t.Dims...)}
+}
+
+func counts(m map[string]int) []Count {
+	var out []Count
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, Count{name, m[name]})
+	}
+	return out
+}
+
+// flops counts a multiplication and an addition for each point of a contraction's loops, one operation for each
+// element of anything else that computes.
+func flops(op *ir.Op) int64 {
+	var points int64
+	if op.Def.Rules.Factors != nil {
+		points = op.Def.Rules.Factors(op).Points()
+	}
+	switch op.Def {
+	case ops.MatMulDef:
+		return 2 * points
+	case ops.ConvDef, ops.ConvInputGradDef:
+		return 2 * convPoints(op)
+	case ops.ReshapeDef, ops.TransposeDef, ops.ExpandDef, ops.SliceDef, ops.ConcatDef, ops.ConstDef, ops.GatherDef, ops.IotaDef, ops.PadDef:
+		return 0
+	}
+	n := int64(0)
+	for _, v := range op.In {
+		if v != nil {
+			n = max(n, int64(v.Type.Elems()))
+		}
+	}
+	return n
+}
+
+// convPoints is N*O*out*C/g*k for a convolution, whichever side of it is the result.
+func convPoints(op *ir.Op) int64 {
+	w, y := op.In[1].Type, op.Out[0].Type
+	if op.Def == ops.ConvInputGradDef {
+		y = op.In[0].Type
+	}
+	return int64(y.Elems()) * int64(w.Elems()/max(1, w.Dims[0]))
+}
+
+// traffic is the bytes an op reads and writes; views move nothing.
+func traffic(op *ir.Op) int64 {
+	if op.Def == ops.ReshapeDef || op.Def == ops.ConstDef || op.Def == ops.ExpandDef {
+		return 0
+	}
+	n := int64(0)
+	for _, v := range slices.Concat(op.In, op.Out) {
+		if v != nil {
+			n += int64(v.Type.Bytes())
+		}
+	}
+	return n
+}
+
+// String is a short form of the parameter for messages: name, type, role.
+func (p *Parameter) String() string { return fmt.Sprintf("%q %s (%s)", p.Name, p.Type, p.Role) }

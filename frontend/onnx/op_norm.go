@@ -1,0 +1,189 @@
+package onnx
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+var normRows = []row{
+	{op: "BatchNormalization", since: 7, min: 5, max: 5, rule: importBatchNorm},
+	{op: "InstanceNormalization", since: 6, min: 3, max: 3, rule: importInstanceNorm},
+	{op: "GroupNormalization", since: 18, min: 3, max: 3, rule: importGroupNorm},
+	{op: "LayerNormalization", since: 17, min: 2, max: 3, rule: importLayerNorm},
+	{op: "RMSNormalization", since: 23, min: 2, max: 2, rule: importRMSNorm},
+	{op: "SimplifiedLayerNormalization", since: 1, min: 2, max: 2, rule: importRMSNorm},
+	{op: "Softmax", since: 1, min: 1, max: 1, rule: importSoftmax(ops.Softmax)},
+	{op: "LogSoftmax", since: 1, min: 1, max: 1, rule: importSoftmax(ops.LogSoftmax)},
+	{op: "Dropout", since: 7, min: 1, max: 1, rule: importDropout},
+	{op: "Dropout", since: 12, min: 1, max: 3, rule: importDropout},
+	{op: "LpNormalization", since: 1, min: 1, max: 1, rule: importLpNorm},
+}
+
+// importBatchNorm makes the form that trainstep turns into training: normalization by the batch, with the
+// running statistics updated. Inference form is the same node with training_mode 0: PyTorch's newer exporter
+// writes it also for models traced in train(), so both import alike.
+func importBatchNorm(w *walker, n *node, in []*val) []*val {
+	if n.int("spatial", 1) != 1 {
+		n.fail("spatial=0 is not supported")
+	}
+	d := in[0].t.Dims
+	if len(d) < 2 {
+		n.fail("operand 0 is %s: want [N,C,…]", in[0].t)
+	}
+	traced := n.fx.is("_native_batch_norm_legit_functional", "_native_batch_norm_legit", "native_batch_norm") &&
+		len(n.fx.args) > 5 && n.fx.args[5] == "True"
+	if n.int("training_mode", 0) == 0 && !traced {
+		w.m.warn("batch normalization is in inference form (%s); it is trained in training form, on the statistics of "+
+			"each batch", n.loc.Node)
+	}
+	operands := []*ir.Value{w.value(in[0])}
+	for _, x := range in[1:5] {
+		if !slices.Equal(x.t.Dims, d[1:2]) || x.t.DType != in[0].t.DType {
+			n.fail("scale, bias, mean or variance is %s, want %s", x.t, ir.T(in[0].t.DType, d[1]))
+		}
+		operands = append(operands, w.value(x))
+	}
+	// ONNX keeps momentum of the old statistics, PyTorch gives it to the new ones.
+	m := math.Round((1-n.float("momentum", 0.9))*1e9) / 1e9
+	return outs(ops.BatchNormStat(w.b, ops.BatchNormStatAttrs{Eps: n.float("epsilon", 1e-5), Momentum: m}, operands...))
+}
+
+// uniformValue is the one value of all elements of x, when x is known to have one.
+func (w *walker) uniformValue(x *val) (float64, bool) {
+	a := w.array(x)
+	if a == nil || len(a.F) == 0 {
+		return 0, false
+	}
+	for _, v := range a.F {
+		if v != a.F[0] {
+			return 0, false
+		}
+	}
+	return a.F[0], true
+}
+
+// affine is y*scale + bias per channel of [N,C,…], without the steps that do nothing.
+func (w *walker) affine(y *ir.Value, scale, bias *val) *ir.Value {
+	if v, same := w.uniformValue(scale); !same || v != 1 {
+		y = ops.Mul(w.b, y, w.perChannel(scale, y.Type.Dims))
+	}
+	if v, same := w.uniformValue(bias); !same || v != 0 {
+		y = ops.Add(w.b, y, w.perChannel(bias, y.Type.Dims))
+	}
+	return y
+}
+
+// importInstanceNorm normalizes each [n,c] plane: a layer norm of the plane as one row.
+func importInstanceNorm(w *walker, n *node, in []*val) []*val {
+	d := in[0].t.Dims
+	if len(d) < 3 || !slices.Equal(in[1].t.Dims, d[1:2]) || !slices.Equal(in[2].t.Dims, d[1:2]) {
+		n.fail("operands are %s, %s and %s: want [N,C,…], [C] and [C]", in[0].t, in[1].t, in[2].t)
+	}
+	x := ops.Reshape(w.b, w.value(in[0]), []int{d[0], d[1], ir.Product(d[2:])})
+	y, _, _ := ops.LayerNorm(w.b, x, nil, nil, ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: 1})
+	return outs(w.affine(ops.Reshape(w.b, y, d), in[1], in[2]))
+}
+
+func importGroupNorm(w *walker, n *node, in []*val) []*val {
+	d, groups := in[0].t.Dims, n.int("num_groups", 0)
+	if len(d) < 2 || groups < 1 || d[1]%groups != 0 {
+		n.fail("%d groups of %s", groups, in[0].t)
+	}
+	scale, bias := in[1], in[2]
+	if n.opset < 21 && groups != d[1] { // one scale a group, later one a channel
+		each := func(x *val) *val {
+			if !slices.Equal(x.t.Dims, []int{groups}) {
+				n.fail("scale or bias is %s, want %d values", x.t, groups)
+			}
+			v := ops.Expand(w.b, ops.Reshape(w.b, w.value(x), []int{groups, 1}), []int{groups, d[1] / groups})
+			return outs(ops.Reshape(w.b, v, d[1:2]))[0]
+		}
+		scale, bias = each(scale), each(bias)
+	}
+	if !slices.Equal(scale.t.Dims, d[1:2]) || !slices.Equal(bias.t.Dims, d[1:2]) {
+		n.fail("scale %s and bias %s: want %d values", scale.t, bias.t, d[1])
+	}
+	x := ops.Reshape(w.b, w.value(in[0]), []int{d[0], groups, ir.Product(d[1:]) / groups})
+	y, _, _ := ops.LayerNorm(w.b, x, nil, nil, ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: 1})
+	return outs(w.affine(ops.Reshape(w.b, y, d), scale, bias))
+}
+
+func importLayerNorm(w *walker, n *node, in []*val) []*val {
+	d := in[0].t.Dims
+	axis := n.dim(n.int("axis", -1), len(d))
+	g := w.spread(in[1], d[axis:])
+	var bias *ir.Value
+	if len(in) > 2 && in[2] != nil {
+		bias = w.spread(in[2], d[axis:])
+	}
+	y, mean, rstd := ops.LayerNorm(w.b, w.value(in[0]), g, bias, ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: len(d) - axis})
+	return outs(y, mean, rstd)
+}
+
+func importRMSNorm(w *walker, n *node, in []*val) []*val {
+	d := in[0].t.Dims
+	axis := n.dim(n.int("axis", -1), len(d))
+	y, rstd := ops.RMSNorm(w.b, w.value(in[0]), w.spread(in[1], d[axis:]), ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: len(d) - axis})
+	return outs(y, rstd)
+}
+
+// importSoftmax: before opset 13 the dims from axis on (1 when not given) are one row.
+func importSoftmax(f func(*ir.Builder, *ir.Value, int) *ir.Value) rule {
+	return func(w *walker, n *node, in []*val) []*val {
+		x, d := w.value(in[0]), in[0].t.Dims
+		if n.opset >= 13 {
+			return outs(f(w.b, x, n.dim(n.int("axis", -1), len(d))))
+		}
+		axis := n.dim(n.int("axis", 1), len(d))
+		flat := ops.Reshape(w.b, x, []int{ir.Product(d[:axis]), ir.Product(d[axis:])})
+		return outs(ops.Reshape(w.b, f(w.b, flat, 1), d))
+	}
+}
+
+// importDropout keeps the ratio: the op is active in training. Its mask result is not made.
+func importDropout(w *walker, n *node, in []*val) []*val {
+	ratio := n.float("ratio", 0.5)
+	if n.opset >= 12 {
+		ratio = 0.5
+		if a := w.known(n, in, 1); a != nil {
+			if len(a.F) != 1 {
+				n.fail("the ratio is %s, want one float", a.Type)
+			}
+			ratio = shortest(float32(a.F[0]))
+		}
+	}
+	if ratio < 0 || ratio >= 1 {
+		n.fail("ratio %g is outside [0,1)", ratio)
+	}
+	x := w.value(in[0])
+	if ratio == 0 {
+		return outs(x)
+	}
+	root := w
+	for root.outer != nil {
+		root = root.outer
+	}
+	if root.counter == nil {
+		root.counter = w.b.Param("step", ir.T(dtype.I64), ir.State)
+	}
+	root.dropouts++
+	return outs(ops.Dropout(w.b, x, root.counter, ratio, root.dropouts))
+}
+
+func importLpNorm(w *walker, n *node, in []*val) []*val {
+	x, axis := w.value(in[0]), n.dim(n.int("axis", -1), len(in[0].t.Dims))
+	var norm *ir.Value
+	switch p := n.int("p", 2); p {
+	case 1:
+		norm = ops.ReduceSum(w.b, ops.Abs(w.b, x), axis)
+	case 2:
+		norm = ops.Sqrt(w.b, ops.ReduceSum(w.b, ops.Square(w.b, x), axis))
+	default:
+		n.fail("p=%d is not supported", p)
+	}
+	return outs(ops.Div(w.b, x, ops.Expand(w.b, norm, x.Type.Dims)))
+}

@@ -1,0 +1,202 @@
+package onnx
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+type reducer func(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value
+
+var reduceRows = []row{
+	{op: "ReduceSum", since: 1, min: 1, max: 2, rule: importReduce(ops.ReduceSum)},
+	{op: "ReduceMean", since: 1, min: 1, max: 2, rule: importReduce(ops.ReduceMean)},
+	{op: "ReduceMax", since: 1, min: 1, max: 2, rule: importReduce(ops.ReduceMax)},
+	{op: "ReduceMin", since: 1, min: 1, max: 2, rule: importReduce(ops.ReduceMin)},
+	{op: "ReduceProd", since: 1, min: 1, max: 2, rule: importReduce(ops.ReduceProd)},
+	{op: "ReduceL1", since: 1, min: 1, max: 2, rule: importReduce(func(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+		return ops.ReduceSum(b, ops.Abs(b, x), dims...)
+	})},
+	{op: "ReduceL2", since: 1, min: 1, max: 2, rule: importReduce(func(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+		return ops.Sqrt(b, ops.ReduceSum(b, ops.Square(b, x), dims...))
+	})},
+	{op: "ReduceSumSquare", since: 1, min: 1, max: 2, rule: importReduce(func(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+		return ops.ReduceSum(b, ops.Square(b, x), dims...)
+	})},
+	{op: "ReduceLogSum", since: 1, min: 1, max: 2, rule: importReduce(func(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+		return ops.Log(b, ops.ReduceSum(b, x, dims...))
+	})},
+	{op: "ReduceLogSumExp", since: 1, min: 1, max: 2, rule: importReduce(logSumExp)},
+	{op: "ArgMax", since: 1, min: 1, max: 1, rule: importArg(false)},
+	{op: "ArgMin", since: 1, min: 1, max: 1, rule: importArg(true)},
+	{op: "CumSum", since: 11, min: 2, max: 2, rule: importCumSum},
+	{op: "MaxPool", since: 1, min: 1, max: 1, rule: importMaxPool},
+	{op: "AveragePool", since: 7, min: 1, max: 1, rule: importAvgPool},
+	{op: "GlobalAveragePool", since: 1, min: 1, max: 1, rule: globalPool(ops.ReduceMean)},
+	{op: "GlobalMaxPool", since: 1, min: 1, max: 1, rule: globalPool(ops.ReduceMax)},
+	{op: "SoftmaxCrossEntropyLoss", since: 12, min: 2, max: 3, rule: importCrossEntropy},
+	{op: "NegativeLogLikelihoodLoss", since: 12, min: 2, max: 3, rule: importNLL},
+}
+
+// logSumExp subtracts the maximum first, so that nothing overflows.
+func logSumExp(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
+	m := ops.ReduceMax(b, x, dims...)
+	e := ops.Exp(b, ops.Sub(b, x, ops.Expand(b, m, x.Type.Dims)))
+	return ops.Add(b, ops.Log(b, ops.ReduceSum(b, e, dims...)), m)
+}
+
+func importReduce(f reducer) rule {
+	return func(w *walker, n *node, in []*val) []*val {
+		x, d := w.value(in[0]), in[0].t.Dims
+		axes := reduceAxes(n, len(d), w.knownInts(n, in, 1, "axes"))
+		y := f(w.b, x, axes...)
+		if n.int("keepdims", 1) != 0 {
+			return outs(y)
+		}
+		return outs(ops.Reshape(w.b, y, without(y.Type.Dims, axes)))
+	}
+}
+
+// without is dims less the given ones.
+func without(dims, drop []int) []int {
+	out := []int{}
+	for i, d := range dims {
+		if !slices.Contains(drop, i) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func importArg(least bool) rule {
+	return func(w *walker, n *node, in []*val) []*val {
+		x, axis := w.value(in[0]), n.dim(n.int("axis", 0), len(in[0].t.Dims))
+		if n.int("select_last_index", 0) != 0 {
+			n.fail("select_last_index is not supported")
+		}
+		if least {
+			x = ops.Neg(w.b, x)
+		}
+		y := ops.Argmax(w.b, x, axis)
+		if n.int("keepdims", 1) == 0 {
+			y = ops.Reshape(w.b, y, without(y.Type.Dims, []int{axis}))
+		}
+		return outs(y)
+	}
+}
+
+func importCumSum(w *walker, n *node, in []*val) []*val {
+	axis := n.dim(scalarInt(n, w.known(n, in, 1)), len(in[0].t.Dims))
+	return outs(ops.Cumsum(w.b, w.value(in[0]), ops.CumsumAttrs{Dim: axis, Exclusive: n.int("exclusive", 0) != 0,
+		Reverse: n.int("reverse", 0) != 0}))
+}
+
+func importMaxPool(w *walker, n *node, in []*val) []*val {
+	g := poolWindow(n, in)
+	if n.int("storage_order", 0) != 0 {
+		n.fail("storage_order 1 is not supported")
+	}
+	y, _ := ops.MaxPool(w.b, w.value(in[0]), ops.MaxPoolAttrs{Kernel: g.kernel, Strides: g.strides, Pads: g.pads,
+		Dilations: g.dilations, CeilMode: n.int("ceil_mode", 0) != 0})
+	return outs(y)
+}
+
+func importAvgPool(w *walker, n *node, in []*val) []*val {
+	g := poolWindow(n, in)
+	if slices.ContainsFunc(g.dilations, func(d int) bool { return d != 1 }) {
+		n.fail("dilations %v are not supported in average pooling", g.dilations)
+	}
+	return outs(ops.AvgPool(w.b, w.value(in[0]), ops.AvgPoolAttrs{Kernel: g.kernel, Strides: g.strides, Pads: g.pads,
+		CeilMode: n.int("ceil_mode", 0) != 0, IncludePad: n.int("count_include_pad", 0) != 0}))
+}
+
+func poolWindow(n *node, in []*val) window {
+	d := in[0].t.Dims
+	if len(d) < 3 {
+		n.fail("operand 0 is %s: want [N,C,…]", in[0].t)
+	}
+	if n.ints("kernel_shape") == nil {
+		n.fail("kernel_shape is missing")
+	}
+	return windowOf(n, d[2:], nil).samePads(n, d[2:])
+}
+
+func globalPool(f reducer) rule {
+	return func(w *walker, n *node, in []*val) []*val {
+		x := w.value(in[0])
+		if len(x.Type.Dims) < 3 {
+			n.fail("operand 0 is %s: want [N,C,…]", x.Type)
+		}
+		return outs(f(w.b, x, ops.AllDims(x)[2:]...))
+	}
+}
+
+// rowsOf brings scores [N,C,d…] to [R,C] and labels [N,d…] to [R].
+func (w *walker) rowsOf(n *node, in []*val) (scores, labels *ir.Value) {
+	d, l := in[0].t.Dims, in[1].t.Dims
+	if len(d) < 2 || !slices.Equal(l, without(d, []int{1})) || !in[1].t.DType.IsInt() {
+		n.fail("scores are %s, labels %s: want [N,C,…] and integers [N,…]", in[0].t, in[1].t)
+	}
+	perm := []int{0}
+	for i := 2; i < len(d); i++ {
+		perm = append(perm, i)
+	}
+	x := ops.Transpose(w.b, w.value(in[0]), append(perm, 1))
+	rows := ir.Product(l)
+	return ops.Reshape(w.b, x, []int{rows, d[1]}), ops.Reshape(w.b, w.value(in[1]), []int{rows})
+}
+
+// importCrossEntropy is log softmax and negative log likelihood in one op per row. The default ignore index of
+// PyTorch, -100, also serves for none: no class has it.
+func importCrossEntropy(w *walker, n *node, in []*val) []*val {
+	x, t := w.rowsOf(n, in)
+	ignore := n.int("ignore_index", -100)
+	loss := w.reduceLoss(n, in, ops.Xent(w.b, x, t, ignore), x, t)
+	if !n.wants(1) {
+		return outs(loss)
+	}
+	return outs(loss, ops.LogSoftmax(w.b, w.value(in[0]), 1))
+}
+
+func importNLL(w *walker, n *node, in []*val) []*val {
+	x, t := w.rowsOf(n, in)
+	valid := ops.Ne(w.b, t, ops.ScalarLike(w.b, t, float64(n.int("ignore_index", -100))))
+	safe := ops.Where(w.b, valid, t, ops.Zeros(w.b, t.Type))
+	rows := t.Type.Dims[0]
+	picked := ops.GatherElements(w.b, x, ops.Reshape(w.b, safe, []int{rows, 1}), 1)
+	loss := ops.Neg(w.b, ops.Reshape(w.b, picked, []int{rows}))
+	loss = ops.Where(w.b, valid, loss, ops.Zeros(w.b, loss.Type))
+	return outs(w.reduceLoss(n, in, loss, x, t))
+}
+
+// reduceLoss weights the rows' losses by class and reduces them as the node's reduction says. Ignored rows are
+// zero already and do not count in the mean.
+func (w *walker) reduceLoss(n *node, in []*val, loss, x, t *ir.Value) *ir.Value {
+	valid := ops.Ne(w.b, t, ops.ScalarLike(w.b, t, float64(n.int("ignore_index", -100))))
+	weight := ops.Cast(w.b, valid, x.Type.DType)
+	if len(in) > 2 && in[2] != nil {
+		if !slices.Equal(in[2].t.Dims, x.Type.Dims[1:]) {
+			n.fail("class weights are %s, want %d values", in[2].t, x.Type.Dims[1])
+		}
+		safe := ops.Where(w.b, valid, t, ops.Zeros(w.b, t.Type))
+		weight = ops.Mul(w.b, weight, ops.Gather(w.b, w.value(in[2]), safe, 0))
+		loss = ops.Mul(w.b, loss, weight)
+	}
+	switch mode := n.str("reduction", "mean"); mode {
+	case "none":
+		return ops.Reshape(w.b, loss, in[1].t.Dims)
+	case "sum":
+		return ops.Reshape(w.b, ops.ReduceSum(w.b, loss, 0), nil)
+	case "mean":
+		total, count := ops.ReduceSum(w.b, loss, 0), ops.ReduceSum(w.b, weight, 0)
+		return ops.Reshape(w.b, ops.Div(w.b, total, count), nil)
+	default:
+		n.fail("reduction %q", mode)
+		return nil
+	}
+}
+
+// i64 is the element type of shapes and indices.
+const i64 = dtype.I64

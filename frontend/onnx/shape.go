@@ -1,0 +1,243 @@
+package onnx
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// Shape rules that the host evaluator and the importer share. They fail through the node.
+
+// toInts reads a known integer tensor as ints.
+func toInts(n *node, a *ir.Array) []int {
+	if a == nil || a.I == nil {
+		n.fail("an integer tensor is wanted")
+	}
+	out := make([]int, len(a.I))
+	for i, v := range a.I {
+		out[i] = int(v)
+	}
+	return out
+}
+
+// scalarInt reads a known one-element integer tensor.
+func scalarInt(n *node, a *ir.Array) int {
+	v := toInts(n, a)
+	if len(v) != 1 {
+		n.fail("one integer is wanted, not %d", len(v))
+	}
+	return v[0]
+}
+
+// maxRank bounds the number of dimensions of a tensor.
+const maxRank = 64
+
+// reshapeDims resolves a Reshape target: 0 copies the input's dimension (unless allowzero), -1 is inferred.
+func reshapeDims(n *node, in, target []int) []int {
+	if len(target) > maxRank {
+		n.fail("a shape of %d dimensions", len(target))
+	}
+	out, infer := slices.Clone(target), -1
+	known := 1
+	for i, d := range target {
+		switch {
+		case d == -1 && infer < 0:
+			infer = i
+			continue
+		case d == 0 && n.int("allowzero", 0) == 0:
+			if i >= len(in) {
+				n.fail("shape %v copies dimension %d of a tensor that has %d", target, i, len(in))
+			}
+			out[i] = in[i]
+		case d < 0 || d > maxDim:
+			n.fail("shape %v has a dimension of %d", target, d)
+		}
+		known *= max(out[i], 1)
+		if known > math.MaxInt/maxDim {
+			n.fail("shape %v is too large", target)
+		}
+	}
+	have := ir.Product(in)
+	if infer >= 0 {
+		rest := ir.Product(out) / -1 // the -1 itself is a factor
+		if rest <= 0 || have%rest != 0 {
+			n.fail("%v has %d elements, which shape %v cannot hold", in, have, target)
+		}
+		out[infer] = have / rest
+	}
+	if ir.Product(out) != have {
+		n.fail("%v has %d elements, which shape %v cannot hold", in, have, target)
+	}
+	return out
+}
+
+// squeezeDims drops the listed dims, or all of size 1 when axes is nil.
+func squeezeDims(n *node, in, axes []int) []int {
+	drop := map[int]bool{}
+	for _, a := range axes {
+		a = n.dim(a, len(in))
+		if in[a] != 1 {
+			n.fail("dimension %d of %v is not 1", a, in)
+		}
+		drop[a] = true
+	}
+	var out []int
+	for i, d := range in {
+		if !drop[i] && (axes != nil || d != 1) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// unsqueezeDims inserts dims of size 1 at the listed places of the result.
+func unsqueezeDims(n *node, in, axes []int) []int {
+	size := len(in) + len(axes)
+	if size > maxRank {
+		n.fail("a shape of %d dimensions", size)
+	}
+	out := make([]int, size)
+	for _, a := range axes {
+		a = n.dim(a, size)
+		if out[a] != 0 {
+			n.fail("axes %v name a dimension twice", axes)
+		}
+		out[a] = -1
+	}
+	rest := in
+	for i := range out {
+		if out[i] == -1 {
+			out[i] = 1
+		} else {
+			out[i], rest = rest[0], rest[1:]
+		}
+	}
+	return out
+}
+
+// permOf is a Transpose's perm attribute, checked; reversed dims when it is absent.
+func permOf(n *node, size int) []int {
+	perm := n.ints("perm")
+	if perm == nil {
+		for i := range size {
+			perm = append(perm, size-1-i)
+		}
+	}
+	seen := make([]bool, size)
+	for _, p := range perm {
+		if p < 0 || p >= size || seen[p] || len(perm) != size {
+			n.fail("perm %v does not reorder %d dimensions", perm, size)
+		}
+		seen[p] = true
+	}
+	return perm
+}
+
+// cut is one dimension of a Slice, normalized: elements start, start+step, … (count of them).
+type cut struct{ start, step, count int }
+
+// sliceCuts resolves Slice's inputs against a shape. All are lists of one length; nil axes means 0, 1, …
+func sliceCuts(n *node, in, starts, ends, axes, steps []int) []cut {
+	out := make([]cut, len(in))
+	for i, d := range in {
+		out[i] = cut{0, 1, d}
+	}
+	if len(ends) != len(starts) || axes != nil && len(axes) != len(starts) || steps != nil && len(steps) != len(starts) {
+		n.fail("starts, ends, axes and steps have %d, %d, %d and %d values", len(starts), len(ends), len(axes), len(steps))
+	}
+	for i, start := range starts {
+		axis, step := i, 1
+		if axes != nil {
+			axis = axes[i]
+		}
+		if steps != nil {
+			step = steps[i]
+		}
+		axis = n.dim(axis, len(in))
+		if step == 0 || step == math.MinInt {
+			n.fail("step %d", step)
+		}
+		out[axis] = cutOf(in[axis], start, ends[i], step)
+	}
+	return out
+}
+
+func cutOf(size, start, end, step int) cut {
+	clamp := func(v, lo, hi int) int {
+		if v < 0 {
+			v = max(v, -size-1) + size // avoids overflow on MinInt
+		}
+		return min(max(v, lo), hi)
+	}
+	if step > 0 {
+		s, e := clamp(start, 0, size), clamp(end, 0, size)
+		return cut{s, step, max(0, (e-s-1)/step+1) * boolInt(e > s)}
+	}
+	if size == 0 {
+		return cut{0, step, 0}
+	}
+	s, e := clamp(start, 0, size-1), end
+	if e < 0 { // -1 is the last element; anything before the first means "to the beginning"
+		e = max(e, -size-1) + size
+	}
+	e = min(max(e, -1), size-1)
+	return cut{s, step, max(0, (s-e-1)/-step+1) * boolInt(s > e)}
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// splitSizes gives the lengths of a Split's parts: given, or size cut into num parts (the last smaller).
+func splitSizes(n *node, size int, given []int, num int) []int {
+	if given == nil {
+		if num < 1 || num > maxName {
+			n.fail("cannot split into %d parts", num)
+		}
+		each := (size + num - 1) / num
+		if n.opset < 18 && size%num != 0 {
+			n.fail("a dimension of %d does not split into %d equal parts", size, num)
+		}
+		for left := size; len(given) < num; left -= each {
+			given = append(given, max(min(each, left), 0))
+		}
+	}
+	total := 0
+	for _, s := range given {
+		if s < 0 || s > size {
+			n.fail("part of %d in a dimension of %d", s, size)
+		}
+		total += s
+	}
+	if total != size {
+		n.fail("parts %v do not add up to a dimension of %d", given, size)
+	}
+	return given
+}
+
+// reduceAxes gives the reduced dims of a Reduce operator, sorted: the attribute before opset 18 (13 for
+// ReduceSum), the second input after. None means all of them, unless noop_with_empty_axes.
+func reduceAxes(n *node, size int, axes []int) []int {
+	if axes == nil {
+		axes = n.ints("axes")
+	}
+	if len(axes) == 0 {
+		if n.int("noop_with_empty_axes", 0) != 0 {
+			return nil
+		}
+		for i := range size {
+			axes = append(axes, i)
+		}
+		return axes
+	}
+	out := make([]int, len(axes))
+	for i, a := range axes {
+		out[i] = n.dim(a, size)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,224 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+)
+
+// tensor is one tensor of the file: its type is checked when it is indexed, its data read when first used.
+type tensor struct {
+	name  string
+	typ   ir.Type
+	proto *onnxpb.TensorProto
+	model *Model
+	data  []byte
+	bad   error // why it cannot be used, such as an element type gtc does not have
+}
+
+var dtypes = map[int32]dtype.DType{
+	1: dtype.F32, 2: dtype.U8, 3: dtype.I8, 4: dtype.U16, 5: dtype.I16, 6: dtype.I32, 7: dtype.I64,
+	9: dtype.Bool, 10: dtype.F16, 11: dtype.F64, 12: dtype.U32, 13: dtype.U64, 16: dtype.BF16,
+}
+
+// convertType maps an ONNX element type to gtc's.
+func convertType(t int32) (dtype.DType, error) {
+	if d, ok := dtypes[t]; ok {
+		return d, nil
+	}
+	if name, ok := onnxpb.TensorProto_DataType_name[t]; ok {
+		return dtype.Invalid, fmt.Errorf("element type %s is not supported", name)
+	}
+	return dtype.Invalid, fmt.Errorf("element type %d does not exist", t)
+}
+
+// newTensor checks a tensor's dims and the length of its data. Types gtc lacks are only an error when used.
+func (m *Model) newTensor(p *onnxpb.TensorProto) (*tensor, error) {
+	t := &tensor{name: p.GetName(), proto: p, model: m}
+	if p.Segment != nil {
+		return nil, fmt.Errorf("tensor %q is stored in segments, which no exporter writes", t.name)
+	}
+	dims := make([]int, len(p.Dims))
+	for i, d := range p.Dims {
+		dims[i] = int(d)
+	}
+	if _, err := product(dims); err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", t.name, err)
+	}
+	d, err := convertType(p.GetDataType())
+	t.typ = ir.Type{DType: d, Dims: dims}
+	if err != nil {
+		t.bad = fmt.Errorf("tensor %q: %w", t.name, err)
+		return t, nil
+	}
+	if err := t.checkLength(); err != nil {
+		return nil, fmt.Errorf("tensor %q %s: %w", t.name, t.typ, err)
+	}
+	return t, nil
+}
+
+// checkLength compares the stored data's size with the type's, without reading it.
+func (t *tensor) checkLength() error {
+	want, p := t.typ.Elems(), t.proto
+	if p.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
+		return nil // checked when mapped
+	}
+	if p.RawData != nil {
+		if len(*p.RawData) != t.typ.Bytes() {
+			return fmt.Errorf("raw data has %d bytes, not %d", len(*p.RawData), t.typ.Bytes())
+		}
+		return nil
+	}
+	if got := t.typedLen(); got != want {
+		return fmt.Errorf("has %d values, not %d", got, want)
+	}
+	return nil
+}
+
+func (t *tensor) typedLen() int {
+	switch t.typ.DType {
+	case dtype.F32:
+		return len(t.proto.FloatData)
+	case dtype.F64:
+		return len(t.proto.DoubleData)
+	case dtype.I64:
+		return len(t.proto.Int64Data)
+	case dtype.U32, dtype.U64:
+		return len(t.proto.Uint64Data)
+	}
+	return len(t.proto.Int32Data)
+}
+
+// bytes is the data, little-endian and dense. It may alias the mapped file: never write to it.
+func (t *tensor) bytes() ([]byte, error) {
+	if t.bad != nil {
+		return nil, t.bad
+	}
+	if t.data != nil {
+		return t.data, nil
+	}
+	if t.typ.Elems() == 0 {
+		return []byte{}, nil
+	}
+	var err error
+	switch {
+	case t.proto.GetDataLocation() == onnxpb.TensorProto_EXTERNAL:
+		if t.data, err = t.externalBytes(); err != nil {
+			return nil, fmt.Errorf("tensor %q %s: %w", t.name, t.typ, err)
+		}
+	case t.proto.RawData != nil:
+		t.data = *t.proto.RawData
+	default:
+		t.data = t.typedBytes()
+	}
+	if t.typ.DType == dtype.Bool {
+		t.data = normalBools(t.data)
+	}
+	return t.data, nil
+}
+
+// ir is the tensor as constant data of the IR.
+func (t *tensor) ir() (*ir.Tensor, error) {
+	data, err := t.bytes()
+	if err != nil {
+		return nil, err
+	}
+	return &ir.Tensor{Type: t.typ, Data: data}, nil
+}
+
+func (t *tensor) externalBytes() ([]byte, error) {
+	var location, offsetText, lengthText string
+	for _, e := range t.proto.ExternalData {
+		switch e.GetKey() {
+		case "location":
+			location = e.GetValue()
+		case "offset":
+			offsetText = e.GetValue()
+		case "length":
+			lengthText = e.GetValue()
+		}
+	}
+	file, err := t.model.mapExternal(location)
+	if err != nil {
+		return nil, err
+	}
+	offset, length := 0, t.typ.Bytes()
+	if offsetText != "" {
+		if offset, err = strconv.Atoi(offsetText); err != nil || offset < 0 {
+			return nil, fmt.Errorf("external data %q: offset %q is not a size", location, offsetText)
+		}
+	}
+	if lengthText != "" {
+		if length, err = strconv.Atoi(lengthText); err != nil || length != t.typ.Bytes() {
+			return nil, fmt.Errorf("external data %q: length %q, not %d bytes", location, lengthText, t.typ.Bytes())
+		}
+	}
+	if offset > len(file) || length > len(file)-offset {
+		return nil, fmt.Errorf("external data %q has %d bytes, %d are wanted from offset %d on: is the file "+
+			"complete?", location, len(file), length, offset)
+	}
+	return file[offset : offset+length : offset+length], nil
+}
+
+// typedBytes encodes the type-specific fields, which hold narrow types widened (ONNX TensorProto comments).
+func (t *tensor) typedBytes() []byte {
+	p, le := t.proto, binary.LittleEndian
+	out := make([]byte, 0, t.typ.Bytes())
+	switch t.typ.DType {
+	case dtype.F32:
+		for _, v := range p.FloatData {
+			out = le.AppendUint32(out, math.Float32bits(v))
+		}
+	case dtype.F64:
+		for _, v := range p.DoubleData {
+			out = le.AppendUint64(out, math.Float64bits(v))
+		}
+	case dtype.I64:
+		for _, v := range p.Int64Data {
+			out = le.AppendUint64(out, uint64(v))
+		}
+	case dtype.U64:
+		for _, v := range p.Uint64Data {
+			out = le.AppendUint64(out, v)
+		}
+	case dtype.U32:
+		for _, v := range p.Uint64Data {
+			out = le.AppendUint32(out, uint32(v))
+		}
+	case dtype.I32:
+		for _, v := range p.Int32Data {
+			out = le.AppendUint32(out, uint32(v))
+		}
+	case dtype.I16, dtype.U16, dtype.F16, dtype.BF16:
+		for _, v := range p.Int32Data {
+			out = le.AppendUint16(out, uint16(v))
+		}
+	default:
+		for _, v := range p.Int32Data {
+			out = append(out, byte(v))
+		}
+	}
+	return out
+}
+
+// normalBools makes every nonzero byte 1; kernels count on it. The data is copied only if it must change.
+func normalBools(data []byte) []byte {
+	for i, b := range data {
+		if b <= 1 {
+			continue
+		}
+		out := append([]byte(nil), data...)
+		for j := i; j < len(out); j++ {
+			if out[j] != 0 {
+				out[j] = 1
+			}
+		}
+		return out
+	}
+	return data
+}

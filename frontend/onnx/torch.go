@@ -1,0 +1,110 @@
+package onnx
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+)
+
+// fxCall is the PyTorch operation that a node was made from, as the dynamo exporter records it:
+// call_function[target=torch.ops.aten.linear.default](args = (%x, %p_w, %p_b), kwargs = {}).
+type fxCall struct {
+	target string   // such as aten.linear.default
+	args   []string // top-level arguments; placeholders keep their % sign
+}
+
+var fxTargetRE = regexp.MustCompile(`target=torch\.ops\.([\w.]+)\]\(args = \(`)
+
+// parseFx reads the text of an fx node; anything unexpected gives the empty call.
+func parseFx(text string) fxCall {
+	m := fxTargetRE.FindStringSubmatchIndex(text)
+	if m == nil {
+		return fxCall{}
+	}
+	return fxCall{target: text[m[2]:m[3]], args: splitArgs(text[m[1]:])}
+}
+
+// splitArgs splits "a, [b, c], d), kwargs = …" at top-level commas up to the closing parenthesis.
+func splitArgs(text string) []string {
+	var args []string
+	depth, start := 0, 0
+	for i, c := range text {
+		switch c {
+		case '(', '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		case ')', ',':
+			if c == ')' {
+				depth--
+			}
+			if depth > 0 || c == ')' && depth == 0 {
+				continue
+			}
+			if a := strings.TrimSpace(text[start:i]); a != "" {
+				args = append(args, a)
+			}
+			if depth < 0 {
+				return args
+			}
+			start = i + 1
+		}
+	}
+	return args
+}
+
+// arg is argument i when it is a placeholder (without the % sign), else "".
+func (c fxCall) arg(i int) string {
+	if i >= len(c.args) || !strings.HasPrefix(c.args[i], "%") {
+		return ""
+	}
+	return c.args[i][1:]
+}
+
+// is reports whether the call is of the named aten op in any overload.
+func (c fxCall) is(names ...string) bool {
+	for _, n := range names {
+		if c.target == "aten."+n || strings.HasPrefix(c.target, "aten."+n+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// torchInfo is what the dynamo exporter's metadata says of a whole model. It is empty for other exporters.
+type torchInfo struct {
+	// params and buffers map fx placeholder names (p_layers_0_weight) to PyTorch names (layers.0.weight).
+	params, buffers map[string]string
+	// kinds maps initializer names to PARAMETER, BUFFER or CONSTANT_TENSOR.
+	kinds map[string]string
+}
+
+var signatureRE = regexp.MustCompile(`(?m)^\s*(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR)\s+target='([^']+)'`)
+
+func readTorch(m *onnxpb.ModelProto) torchInfo {
+	t := torchInfo{params: map[string]string{}, buffers: map[string]string{}, kinds: map[string]string{}}
+	sig := metaValue(m.MetadataProps, keySignature)
+	if sig == "" {
+		sig = metaValue(m.Graph.MetadataProps, keySignature)
+	}
+	for _, f := range signatureRE.FindAllStringSubmatch(sig, -1) {
+		switch f[2] {
+		case "PARAMETER":
+			t.params[f[1]] = f[3]
+			t.kinds[f[3]] = f[2]
+		default:
+			t.buffers[f[1]] = f[3]
+			t.kinds[f[3]] = f[2]
+		}
+	}
+	for _, v := range m.Graph.ValueInfo {
+		if k := metaValue(v.MetadataProps, keyKind); k != "" {
+			t.kinds[v.GetName()] = k
+		}
+	}
+	return t
+}
+
+// known reports whether the model came with a PyTorch signature.
+func (t torchInfo) known() bool { return len(t.params) > 0 }

@@ -1,0 +1,658 @@
+package onnx
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// val is a value of the graph during the walk: known on the host, computed by the program, or a sequence.
+type val struct {
+	t     ir.Type
+	arr   *ir.Array // contents, when known on the host
+	init  *tensor   // an initializer that is a constant, decoded when its contents are asked for
+	v     *ir.Value // in the program; made from arr when a node that is not folded needs it
+	seq   []*val    // elements, of a sequence
+	isSeq bool
+}
+
+// walker carries one import: it visits live nodes in order, folds what is known and emits the rest.
+type walker struct {
+	m      *Model
+	r      *roles
+	b      *ir.Builder
+	env    map[string]*val
+	outer  *walker // of the graph that encloses this subgraph; nil for the main graph
+	folded *int    // elements of all folded tensors
+	depth  int
+	views  map[viewKey]*ir.Value // parameters as nodes read them
+	absent map[string]string     // results that rules do not make, and of which node
+
+	counter  *ir.Value // the step, for dropout; nil until the first one
+	dropouts int
+}
+
+type viewKey struct {
+	p   *Parameter
+	lay layout
+}
+
+// Import builds func @forward: inputs, then parameters and buffers, then the ops of the graph; its results are
+// the graph's outputs, named out0, out1, …. Unsupported operators are all reported before any work starts.
+func (m *Model) Import() (*ir.Module, error) {
+	res, err := m.importOnce()
+	if err != nil {
+		return nil, m.located(err)
+	}
+	return res.module, nil
+}
+
+// importResult keeps what an import decided, for Inspect.
+type importResult struct {
+	module *ir.Module
+	roles  *roles
+}
+
+func (m *Model) importOnce() (*importResult, error) {
+	if m.imported != nil {
+		return m.imported, nil
+	}
+	live := m.liveNodes()
+	if err := m.checkSupported(live); err != nil {
+		return nil, err
+	}
+	if m.roles == nil { // decided once: names that it restores become inputs of nodes
+		r, err := m.decideRoles()
+		if err != nil {
+			return nil, err
+		}
+		m.roles = r
+	}
+	r := m.roles
+	dims, err := m.bindDims()
+	if err != nil {
+		return nil, err
+	}
+	f := &ir.Func{Name: "forward"}
+	w := &walker{m: m, r: r, b: ir.NewBuilder(f), env: map[string]*val{}, folded: new(int), views: map[viewKey]*ir.Value{},
+		absent: map[string]string{}}
+	if err := w.run(live, dims); err != nil {
+		return nil, err
+	}
+	f.DCE()
+	w.dropUnused()
+	m.imported = &importResult{module: &ir.Module{Funcs: []*ir.Func{f}}, roles: r}
+	return m.imported, nil
+}
+
+// liveNodes lists, in order, the nodes that the outputs depend on.
+func (m *Model) liveNodes() []*node {
+	need := map[string]bool{}
+	for _, o := range m.outputs {
+		need[o] = true
+	}
+	var live []*node
+	for i := len(m.nodes) - 1; i >= 0; i-- {
+		n := m.nodes[i]
+		if !slices.ContainsFunc(n.out, func(o string) bool { return need[o] }) {
+			continue
+		}
+		live = append(live, n)
+		for _, name := range n.in {
+			need[name] = true
+		}
+		for _, name := range n.captured(0) {
+			need[name] = true
+		}
+	}
+	slices.Reverse(live)
+	return live
+}
+
+// captured lists the names of the enclosing graph that n's subgraphs may read.
+func (n *node) captured(depth int) []string {
+	var out []string
+	for _, a := range n.attrs {
+		for _, g := range append(slices.Clone(a.Graphs), a.G) {
+			if g == nil || depth > maxInline {
+				continue
+			}
+			for _, o := range g.Output {
+				out = append(out, n.subst.name(o.GetName()))
+			}
+			for _, p := range g.Node {
+				for _, name := range p.Input {
+					out = append(out, n.subst.name(name))
+				}
+				inner := &node{attrs: map[string]*onnxpb.AttributeProto{}, subst: n.subst}
+				for _, b := range p.Attribute {
+					inner.attrs[b.GetName()] = b
+				}
+				out = append(out, inner.captured(depth+1)...)
+			}
+		}
+	}
+	return out
+}
+
+// checkSupported reports all nodes without a row in the table in one error.
+func (m *Model) checkSupported(nodes []*node) error {
+	type kind struct {
+		text  string
+		nodes []string
+	}
+	found := map[string]*kind{}
+	total := 0
+	for _, n := range nodes {
+		if row, why := lookup(n); row == nil {
+			total++
+			key := fmt.Sprintf("%s (opset %d)%s", n.op, n.opset, why)
+			if found[key] == nil {
+				found[key] = &kind{text: key}
+			}
+			found[key].nodes = append(found[key].nodes, n.loc.String())
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	e := ir.Errorf(ir.Loc{}, "%d nodes use operators that gtc cannot import", total)
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		k := found[key]
+		list := k.nodes
+		if len(list) > 8 {
+			list = append(slices.Clone(list[:8]), fmt.Sprintf("and %d more", len(list)-8))
+		}
+		e.Note("%s: %s", k.text, strings.Join(list, ", "))
+	}
+	return e
+}
+
+// run declares inputs and parameters, visits the nodes and records the results.
+func (w *walker) run(live []*node, dims map[string]int) (err error) {
+	defer ir.Recover(&err)
+	if err := w.declareInputs(dims); err != nil {
+		return err
+	}
+	if err := w.declareParams(); err != nil {
+		return err
+	}
+	for _, n := range live {
+		w.visit(n)
+	}
+	for i, name := range w.m.outputs {
+		x := w.lookup(name)
+		if x == nil || x.isSeq {
+			return fmt.Errorf("output %q is not a tensor", name)
+		}
+		w.b.Loc = ir.Loc{Node: name, OpType: "output"}
+		v := w.value(x)
+		w.b.Result(fmt.Sprintf("out%d", i), v)
+	}
+	return nil
+}
+
+func (w *walker) declareInputs(dims map[string]int) error {
+	for _, in := range w.m.inputs {
+		t, err := w.m.inputType(in, dims)
+		if err != nil {
+			return err
+		}
+		v := w.b.Param(in.GetName(), t, ir.Input)
+		w.env[in.GetName()] = &val{t: t, v: v}
+	}
+	return nil
+}
+
+// declareParams makes a function parameter of each parameter and buffer, with its initial contents.
+func (w *walker) declareParams() error {
+	for _, p := range w.r.params {
+		if p.Role == RoleConstant {
+			continue
+		}
+		data, err := p.data()
+		if err != nil {
+			return err
+		}
+		role := ir.Param
+		if p.Role == RoleBuffer {
+			role = ir.Buffer
+		}
+		p.value = w.b.Param(p.Name, p.Type, role)
+		p.value.Init = &ir.Tensor{Type: p.Type, Data: data}
+	}
+	return nil
+}
+
+// dropUnused removes parameters that no op reads (inputs stay: the data is keyed by them).
+func (w *walker) dropUnused() {
+	f := w.b.F
+	uses := f.Uses()
+	f.Params = slices.DeleteFunc(f.Params, func(p *ir.Value) bool {
+		result := slices.ContainsFunc(f.Results, func(r ir.Result) bool { return r.Value == p || r.Updates == p })
+		return p.Role != ir.Input && len(uses[p]) == 0 && !result
+	})
+	for i, p := range f.Params {
+		p.Index = i
+	}
+	for _, p := range w.r.params {
+		p.used = p.value != nil && slices.Contains(f.Params, p.value)
+	}
+}
+
+// lookup finds a value by name in this graph or those around it; nil when there is none.
+func (w *walker) lookup(name string) *val {
+	for g := w; g != nil; g = g.outer {
+		if x := g.env[name]; x != nil {
+			return x
+		}
+	}
+	t := w.m.inits[name]
+	if t == nil {
+		return nil
+	}
+	root := w
+	for root.outer != nil {
+		root = root.outer
+	}
+	if t.bad != nil {
+		panic(ir.Errorf(w.b.Loc, "%v", t.bad))
+	}
+	if s := w.r.byName[name]; s != nil && s.param.Role != RoleConstant {
+		return w.sourceVal(s)
+	}
+	x := &val{t: t.typ, init: t}
+	root.env[name] = x
+	return x
+}
+
+// sourceVal is a parameter seen in the layout its reader wants.
+func (w *walker) sourceVal(s *source) *val {
+	p := s.param
+	if p.Role == RoleConstant { // a constant that took part in a tie
+		return &val{t: w.m.inits[p.Initializer].typ, init: w.m.inits[p.Initializer]}
+	}
+	v := p.value
+	if s.layout == direct {
+		return &val{t: v.Type, v: v}
+	}
+	key := viewKey{p, s.layout}
+	if made := w.views[key]; made != nil {
+		return &val{t: made.Type, v: made}
+	}
+	if s.layout == transposed {
+		v = ops.Transpose(w.b, v, []int{1, 0})
+		w.b.Rename(v, p.Name+".T")
+	} else {
+		v = w.b.Rename(ops.Reshape(w.b, v, s.dims), p.Name+".view")
+	}
+	if w.outer == nil {
+		w.views[key] = v
+	}
+	return &val{t: v.Type, v: v}
+}
+
+// inputsOf gathers a node's operands; nil for those left out.
+func (w *walker) inputsOf(n *node) []*val {
+	in := make([]*val, len(n.in))
+	for i, name := range n.in {
+		if name == "" {
+			continue
+		}
+		if s := w.r.byUse[operand{n, i}]; s != nil {
+			in[i] = w.sourceVal(s)
+		} else {
+			in[i] = w.lookup(name)
+		}
+		if in[i] == nil {
+			if maker := w.absent[name]; maker != "" {
+				n.fail("input %d is %q, a result of node %q that gtc does not compute", i, name, maker)
+			}
+			n.fail("input %d is %q, which nothing makes", i, name)
+		}
+	}
+	return in
+}
+
+// visit folds or emits one node and binds its results.
+func (w *walker) visit(n *node) {
+	w.b.Loc = n.loc
+	row, why := lookup(n)
+	if row == nil {
+		n.fail("the operator cannot be imported%s", why)
+	}
+	in := w.inputsOf(n)
+	for i := range row.min {
+		if i >= len(in) || in[i] == nil {
+			n.fail("has %d inputs, %d are required", len(in), row.min)
+		}
+	}
+	if row.max >= 0 && len(in) > row.max {
+		n.fail("has %d inputs, at most %d are allowed", len(in), row.max)
+	}
+	start := len(w.b.F.Ops)
+	out := w.fold(n, in)
+	if out == nil {
+		if row.rule == nil {
+			n.fail("only constant operands are supported, and %s", w.unknown(n, in))
+		}
+		w.noSequences(n, row, in)
+		out = w.emit(n, row, in)
+	}
+	for i, name := range n.out {
+		if name == "" {
+			continue
+		}
+		if i >= len(out) || out[i] == nil {
+			w.absent[name] = n.loc.Node
+			continue
+		}
+		w.env[name] = out[i]
+		if v := out[i].v; v != nil && v.Op != nil && opIndex(w.b.F, v.Op, start) {
+			w.b.Rename(v, name)
+		}
+	}
+}
+
+// opIndex reports whether op was emitted at or after start.
+func opIndex(f *ir.Func, op *ir.Op, start int) bool { return slices.Contains(f.Ops[start:], op) }
+
+// emit runs the row's rule and gives the location of errors that rise inside op constructors its opset.
+func (w *walker) emit(n *node, row *row, in []*val) []*val {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *ir.Error:
+			r.Loc = n.located()
+			panic(r)
+		default:
+			panic(r)
+		}
+	}()
+	return row.rule(w, n, in)
+}
+
+func (w *walker) noSequences(n *node, row *row, in []*val) {
+	for i, x := range in {
+		if x != nil && x.isSeq && !row.seq {
+			n.fail("input %d is a sequence", i)
+		}
+	}
+}
+
+// unknown names the operands whose contents are not known at import.
+func (w *walker) unknown(n *node, in []*val) string {
+	var names []string
+	for i, x := range in {
+		if x != nil && x.arr == nil && x.init == nil {
+			names = append(names, fmt.Sprintf("%q", n.in[i]))
+		}
+	}
+	return strings.Join(names, ", ") + " depends on the model's inputs or parameters"
+}
+
+// tooLarge is raised by host evaluation that would need too much memory; the node is emitted instead.
+type tooLarge struct{ err *ir.Error }
+
+// fold evaluates n on the host when all its operands are known; nil when it cannot.
+func (w *walker) fold(n *node, in []*val) (out []*val) {
+	f := folders[n.op]
+	if f == nil || len(in) == 0 {
+		return nil
+	}
+	arrays := make([]*ir.Array, len(in))
+	for i, x := range in {
+		if x == nil {
+			continue
+		}
+		if arrays[i] = w.array(x); arrays[i] == nil {
+			return nil
+		}
+	}
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case tooLarge:
+			if row, _ := lookup(n); row == nil || row.rule == nil {
+				panic(r.err)
+			}
+			out = nil
+		default:
+			panic(r)
+		}
+	}()
+	for _, a := range f(n, arrays) {
+		*w.folded += len(a.F) + len(a.I)
+		if *w.folded > maxFoldTotal {
+			n.fail("constants evaluated at import hold more than %d elements in all", maxFoldTotal)
+		}
+		out = append(out, &val{t: a.Type, arr: a})
+	}
+	return out
+}
+
+// array is the contents of x when they are known on the host and not too large, else nil.
+func (w *walker) array(x *val) *ir.Array {
+	if x.arr == nil && x.init != nil && x.t.Elems() <= maxFold {
+		a, err := x.init.array()
+		if err != nil {
+			panic(ir.Errorf(w.b.Loc, "%v", err))
+		}
+		x.arr = a
+	}
+	return x.arr
+}
+
+// value is x in the program; known contents become a constant there. Dims along which a constant repeats
+// itself are stored once and expanded: exporters bake the batch size into masks, and a constant that does not
+// depend on the sample must not be split with the batch.
+func (w *walker) value(x *val) *ir.Value {
+	if x.v != nil {
+		return x.v
+	}
+	v := w.spread(x, x.t.Dims)
+	if w.outer == nil {
+		x.v = v
+	}
+	return v
+}
+
+// spread is x repeated to dims under NumPy's rules.
+func (w *walker) spread(x *val, dims []int) *ir.Value {
+	a := w.array(x)
+	if x.v != nil || a == nil {
+		return ops.BroadcastTo(w.b, w.stored(x), dims)
+	}
+	small := shrink(a)
+	d := make([]int, len(dims))
+	for i := range d {
+		d[i] = 1
+		if k := i - len(dims) + len(small.Type.Dims); k >= 0 {
+			d[i] = small.Type.Dims[k]
+		}
+	}
+	small.Type.Dims = d
+	return ops.Expand(w.b, w.b.Rename(ops.Const(w.b, small.Tensor()), w.constName(x)), dims)
+}
+
+func (w *walker) constName(x *val) string {
+	if x.init != nil {
+		return x.init.name
+	}
+	return "const"
+}
+
+// stored is a constant as the file holds it, too large to look into, or the value that exists already.
+func (w *walker) stored(x *val) *ir.Value {
+	if x.v == nil {
+		t, err := x.init.ir()
+		if err != nil {
+			panic(ir.Errorf(w.b.Loc, "%v", err))
+		}
+		x.v = w.b.Rename(ops.Const(w.b, t), x.init.name)
+	}
+	return x.v
+}
+
+// shrink gives an array in which each dim along which a repeats itself has size 1.
+func shrink(a *ir.Array) *ir.Array {
+	out := &ir.Array{Type: ir.Type{DType: a.Type.DType, Dims: slices.Clone(a.Type.Dims)}, F: a.F, I: a.I}
+	for d, size := range a.Type.Dims {
+		if size < 2 || out.Type.Elems() == 0 {
+			continue
+		}
+		inner := ir.Product(out.Type.Dims[d+1:])
+		if !repeats(out, size, inner) {
+			continue
+		}
+		outer := ir.Product(out.Type.Dims[:d])
+		dims := slices.Clone(out.Type.Dims)
+		dims[d] = 1
+		next := ir.NewArray(ir.Type{DType: a.Type.DType, Dims: dims})
+		for o := range outer {
+			copyElems(next, o*inner, out, o*size*inner, inner)
+		}
+		out = next
+	}
+	return out
+}
+
+// repeats reports whether the middle dim of a, seen as [outer, size, inner], repeats one slice (bit for bit).
+func repeats(a *ir.Array, size, inner int) bool {
+	row := size * inner
+	for i := range a.Type.Elems() {
+		if i%row < inner {
+			continue
+		}
+		if a.F != nil && math.Float64bits(a.F[i]) != math.Float64bits(a.F[i-inner]) {
+			return false
+		}
+		if a.I != nil && a.I[i] != a.I[i-inner] {
+			return false
+		}
+	}
+	return true
+}
+
+// bindDims collects the sizes of symbolic dimensions from Options.
+func (m *Model) bindDims() (map[string]int, error) {
+	dims := maps.Clone(m.opts.Dims)
+	if dims == nil {
+		dims = map[string]int{}
+	}
+	known := map[string]bool{}
+	for _, in := range m.inputs {
+		shape := in.Type.GetTensorType().GetShape()
+		for i, d := range shape.GetDim() {
+			name := d.GetDimParam()
+			known[name] = true
+			if _, bound := dims[name]; i == 0 && m.opts.Batch > 0 && name != "" && !bound {
+				dims[name] = m.opts.Batch
+			}
+		}
+	}
+	for name, size := range m.opts.Dims {
+		if size < 1 || size > maxDim {
+			return nil, fmt.Errorf("--dim %s=%d: want a positive size", name, size)
+		}
+		if !known[name] {
+			delete(known, "")
+			return nil, fmt.Errorf("--dim %s: no input has a dimension of that name; there are: %s", name,
+				strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+	}
+	return dims, nil
+}
+
+// inputType is the type of a graph input with its dimensions bound.
+func (m *Model) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (ir.Type, error) {
+	tt := in.Type.GetTensorType()
+	if tt == nil {
+		return ir.Type{}, fmt.Errorf("input %q is not a tensor", in.GetName())
+	}
+	d, err := convertType(tt.GetElemType())
+	if err != nil {
+		return ir.Type{}, fmt.Errorf("input %q: %w", in.GetName(), err)
+	}
+	if tt.Shape == nil {
+		return ir.Type{}, fmt.Errorf("input %q has no shape; export with a known number of dimensions", in.GetName())
+	}
+	t := ir.Type{DType: d}
+	for i, dim := range tt.Shape.Dim {
+		size, err := m.dimSize(in.GetName(), i, dim, dims)
+		if err != nil {
+			return t, err
+		}
+		t.Dims = append(t.Dims, size)
+	}
+	if _, err := product(t.Dims); err != nil {
+		return t, fmt.Errorf("input %q: %w", in.GetName(), err)
+	}
+	return t, nil
+}
+
+func (m *Model) dimSize(input string, i int, dim *onnxpb.TensorShapeProto_Dimension, dims map[string]int) (int, error) {
+	if v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue > 0 {
+		if i == 0 && m.opts.Batch > 0 && int64(m.opts.Batch) != v.DimValue {
+			return 0, fmt.Errorf("input %q has a fixed leading dimension of %d, not %d (--batch); export with a dynamic "+
+				"batch dimension to choose it", input, v.DimValue, m.opts.Batch)
+		}
+		return int(min(v.DimValue, maxDim+1)), nil
+	}
+	name := dim.GetDimParam()
+	if size, ok := dims[name]; ok && name != "" {
+		return size, nil
+	}
+	if i == 0 && m.opts.Batch > 0 {
+		return m.opts.Batch, nil
+	}
+	hint := fmt.Sprintf("give --dim %s=N", name)
+	if name == "" {
+		name, hint = "?", "the file gives it no name to bind it by"
+	}
+	if i == 0 {
+		hint += " or --batch N"
+	}
+	return 0, fmt.Errorf("dimension %d of input %q, %q, is open: %s", i, input, name, hint)
+}
+
+// constantValue is ConstantOfShape's fill: the value attribute's one element, or f32 zero.
+func (n *node) constantValue() *ir.Array {
+	a := n.attr("value", onnxpb.AttributeProto_TENSOR)
+	if a == nil {
+		return ir.NewArray(ir.T(dtype.F32, 1))
+	}
+	arr := n.tensorAttr(a)
+	if arr.Type.Elems() != 1 {
+		n.fail("the value to fill with has %d elements", arr.Type.Elems())
+	}
+	return arr
+}
+
+// tensorAttr decodes a tensor attribute. External data in attributes is not allowed by the format.
+func (n *node) tensorAttr(a *onnxpb.AttributeProto) *ir.Array {
+	if a.T == nil {
+		n.fail("attribute %q holds no tensor", a.GetName())
+	}
+	m := &Model{}
+	t, err := m.newTensor(a.T)
+	if err == nil && t.typ.Elems() > maxFold {
+		err = errors.New("the tensor is too large for an attribute; store it as an initializer")
+	}
+	if err != nil {
+		n.fail("attribute %q: %v", a.GetName(), err)
+	}
+	arr, err := t.array()
+	if err != nil {
+		n.fail("attribute %q: %v", a.GetName(), err)
+	}
+	return arr
+}
