@@ -44,8 +44,8 @@ type printer struct {
 	scalar map[int]bool // acc instructions with a single accumulator
 }
 
-// Function prints one kernel as a static C function; note is a comment for people. The parameters are
-// the kernel's buffers in order, then the workspace when it needs one.
+// Function prints one kernel as a C function; note is a comment for people. The parameters are void pointers to
+// the kernel's buffers in order, then to the workspace when it needs one.
 func Function(name, note string, k *kir.Kernel) (string, error) {
 	p := &printer{k: k, spill: map[int]int{}, accAt: map[int]int{}, scalar: map[int]bool{}}
 	for d := range k.Dims {
@@ -171,18 +171,25 @@ func (p *printer) function(name, note string) {
 	if note != "" {
 		p.line("// %s", strings.NewReplacer("\n", " ", "\\", "/").Replace(note))
 	}
-	var params []string
+	n := len(p.k.Params)
+	if p.k.Work > 0 {
+		n++
+	}
+	params := make([]string, n)
+	for i := range params {
+		params[i] = fmt.Sprintf("void *a%d", i)
+	}
+	p.open("void %s(%s)", name, strings.Join(params, ", "))
 	for i, par := range p.k.Params {
 		c := "const "
 		if par.Out {
 			c = ""
 		}
-		params = append(params, fmt.Sprintf("%s%s *p%d", c, memType(par.DType), i))
+		p.line("%s%s *p%d = a%d;", c, memType(par.DType), i, i)
 	}
 	if p.k.Work > 0 {
-		params = append(params, "char *ws")
+		p.line("char *ws = a%d;", n-1)
 	}
-	p.open("static void %s(%s)", name, strings.Join(params, ", "))
 	switch {
 	case len(p.accAt) > 0:
 		p.chunks()
