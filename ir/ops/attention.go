@@ -24,9 +24,13 @@ type AttentionAttrs struct {
 
 // Attention gives out = softmax(Scale*q.k' + mask).v and lse[B,H,Sq], the logarithm of the softmax's denominator.
 // q is [B,H,Sq,D], k [B,Hkv,Sk,D], v [B,Hkv,Sk,Dv], out [B,H,Sq,Dv] (in Layout's order); query head h reads key head
-// h/(H/Hkv). mask, which may be nil, is added to the scores: [B|1,H|1,Sq|1,Sk|1] in that order.
+// h/(H/Hkv). mask, which may be nil, is added to the scores: [B|1,H|1,Sq|1,Sk] in that order (size 1 in the last
+// place is expanded).
 // A query that sees no key at all gives 0 and an lse of minus infinity.
 func Attention(b *ir.Builder, a AttentionAttrs, q, k, v, mask *ir.Value) (out, lse *ir.Value) {
+	if mask != nil && len(mask.Type.Dims) == 4 && len(k.Type.Dims) == 4 && mask.Type.Dims[3] == 1 {
+		mask = Expand(b, mask, with(mask.Type.Dims, 3, k.Type.Dims[a.seq()])) // kernels read the mask by rows
+	}
 	res := b.EmitN(AttentionDef, a, q, k, v, mask)
 	return res[0], res[1]
 }
@@ -77,6 +81,9 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 	if d.Hkv < 1 || d.H%d.Hkv != 0 {
 		return d, fmt.Errorf("operand 0 has %d heads, not a multiple of operand 1's %d", d.H, d.Hkv)
 	}
+	if a.Causal && d.Sk < d.Sq {
+		return d, fmt.Errorf("causal attention of %d queries needs as many keys, has %d", d.Sq, d.Sk)
+	}
 	t := op.In[0].Type.DType
 	want := []ir.Type{
 		op.In[0].Type, ir.T(t, a.dims(d.B, d.Hkv, d.Sk, d.D)...), ir.T(t, a.dims(d.B, d.Hkv, d.Sk, d.Dv)...), {},
@@ -103,10 +110,10 @@ func (d attnDims) checkMask(m []int) error {
 	full := []int{d.B, d.H, d.Sq, d.Sk}
 	ok := len(m) == 4
 	for i := 0; ok && i < 4; i++ {
-		ok = m[i] == 1 || m[i] == full[i]
+		ok = m[i] == 1 && i < 3 || m[i] == full[i]
 	}
 	if !ok {
-		return fmt.Errorf("the mask has dims %v, must have %v or 1 in each place", m, full)
+		return fmt.Errorf("the mask has dims %v, must have %v, or 1 in any place but the last", m, full)
 	}
 	return nil
 }

@@ -60,6 +60,14 @@ func Conv(b *ir.Builder, x, w *ir.Value, a ConvAttrs) *ir.Value {
 	return b.Emit(ConvDef, a.filled(len(x.Type.Dims)-2), x, w)
 }
 
+// ConvBias is Conv plus bias[O], which may be nil, in every position.
+func ConvBias(b *ir.Builder, x, w, bias *ir.Value, a ConvAttrs) *ir.Value {
+	if bias == nil {
+		return Conv(b, x, w, a)
+	}
+	return b.Emit(ConvDef, a.filled(len(x.Type.Dims)-2), x, w, bias)
+}
+
 // ConvInputGrad is Conv's adjoint in x, which is also the transposed convolution: dx[N,C,InDims...] from
 // dy[N,O,out...] and w[O,C/g,k...].
 func ConvInputGrad(b *ir.Builder, dy, w *ir.Value, a ConvInputGradAttrs) *ir.Value {
@@ -135,8 +143,11 @@ func convOf(op *ir.Op) (ConvAttrs, convDims, error) {
 	if len(p.Dims) < 3 || len(q.Dims) != len(p.Dims) {
 		return ConvAttrs{}, convDims{}, fmt.Errorf("operands have %d and %d dimensions; both need batch or channels, channels and the same spatial ones", len(p.Dims), len(q.Dims))
 	}
-	if err := sameFloat(op, 0, 1); err != nil {
+	if err := sameFloat(op, 0, 1, 2); err != nil {
 		return ConvAttrs{}, convDims{}, err
+	}
+	if bias := operand(op, 2); bias != nil && !bias.Type.Equal(ir.T(p.DType, q.Dims[0])) {
+		return ConvAttrs{}, convDims{}, fmt.Errorf("the bias is %s, must be %s", bias.Type, ir.T(p.DType, q.Dims[0]))
 	}
 	switch a := op.Attrs.(type) {
 	case ConvInputGradAttrs:
@@ -208,7 +219,11 @@ func convRule(op *ir.Op) factor.Rule {
 		x = append(x, r.add("c", d.x[1], channel))
 		w = append(w, r.add("cg", d.w[1], channel))
 	} else {
-		c := r.add("c", d.x[1], kind("xw", channel))
+		ck := kind("xw", channel)
+		if ck == factor.Sum && operand(op, 2) != nil {
+			ck = factor.Blocked // every part would add the bias
+		}
+		c := r.add("c", d.x[1], ck)
 		x, w = append(x, c), append(w, c)
 	}
 	for i := 2; i < len(d.x); i++ {
@@ -222,7 +237,14 @@ func convRule(op *ir.Op) factor.Rule {
 	case ConvWeightGradDef:
 		return r.rule([][]factor.Dim{x, y}, w)
 	}
-	return r.rule([][]factor.Dim{x, w}, y)
+	in := [][]factor.Dim{x, w}
+	if len(op.In) > 2 {
+		in = append(in, []factor.Dim{o})
+		if op.In[2] == nil {
+			in[2] = nil
+		}
+	}
+	return r.rule(in, y)
 }
 
 // resultOf reports whether the op's result is one of the named tensors (x, w, y) of the convolution.

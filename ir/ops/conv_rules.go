@@ -1,32 +1,136 @@
 package ops
 
 import (
+	"math/rand/v2"
+
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 func init() {
 	ConvDef.Define(ir.Rules{
-		Attrs: ConvAttrs{}, Operands: 2, Factors: convRule, Precision: "low",
+		Attrs: ConvAttrs{}, Operands: 2, Optional: 1, Factors: convRule, Precision: "low", Impl: convImpl,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.y...)}, err
 		},
-		Doc: "convolution of x[N,C,...] with w[O,C/g,...]",
+		Eval: convEval(func(x, w, y *float64) { *y += *x * *w }),
+		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
+			a, x, w := op.Attrs.(ConvAttrs), op.In[0], op.In[1]
+			grads := []*ir.Value{
+				ConvInputGrad(b, dy[0], w, a.InputGrad(x.Type.Dims[2:])),
+				ConvWeightGrad(b, x, dy[0], a.WeightGrad(w.Type.Dims[2:])),
+				nil,
+			}
+			if bias := operand(op, 2); bias != nil {
+				grads[2] = Reshape(b, ReduceSum(b, dy[0], batchDims(dy[0])...), bias.Type.Dims)
+			}
+			return grads[:len(op.In)]
+		},
+		Samples: func(*rand.Rand) []ir.Sample { return convSamples(ConvDef) },
+		Doc:     "convolution of x[N,C,...] with w[O,C/g,...], plus an optional bias[O]",
 	})
 	ConvInputGradDef.Define(ir.Rules{
-		Attrs: ConvInputGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low",
+		Attrs: ConvInputGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low", Impl: convImpl,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.x...)}, err
 		},
-		Doc: "transposed convolution: the gradient of conv in x, from dy and w",
+		Eval: convEval(func(x, w, y *float64) { *x += *y * *w }),
+		VJP: func(b *ir.Builder, op *ir.Op, dx []*ir.Value) []*ir.Value {
+			a, dy, w := op.Attrs.(ConvInputGradAttrs).Conv(), op.In[0], op.In[1]
+			return []*ir.Value{Conv(b, dx[0], w, a), ConvWeightGrad(b, dx[0], dy, a.WeightGrad(w.Type.Dims[2:]))}
+		},
+		Samples: func(*rand.Rand) []ir.Sample { return convSamples(ConvInputGradDef) },
+		Doc:     "transposed convolution: the gradient of conv in x, from dy and w",
 	})
 	ConvWeightGradDef.Define(ir.Rules{
-		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low",
+		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low", Impl: convImpl,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.w...)}, err
 		},
-		Doc: "the gradient of conv in w, from x and dy",
+		Eval: convEval(func(x, w, y *float64) { *w += *x * *y }),
+		VJP: func(b *ir.Builder, op *ir.Op, dw []*ir.Value) []*ir.Value {
+			a, x, dy := op.Attrs.(ConvWeightGradAttrs).Conv(), op.In[0], op.In[1]
+			return []*ir.Value{ConvInputGrad(b, dy, dw[0], a.InputGrad(x.Type.Dims[2:])), Conv(b, x, dw[0], a)}
+		},
+		Samples: func(*rand.Rand) []ir.Sample { return convSamples(ConvWeightGradDef) },
+		Doc:     "the gradient of conv in w, from x and dy",
 	})
+}
+
+// convEval visits every product of the trilinear form; term adds it to the tensor that is the result.
+func convEval(term func(x, w, y *float64)) func(op *ir.Op, in []*ir.Array) []*ir.Array {
+	return func(op *ir.Op, in []*ir.Array) []*ir.Array {
+		a, d, err := convOf(op)
+		if err != nil {
+			panic("BUG: " + err.Error())
+		}
+		out := ir.NewArray(op.Out[0].Type)
+		x, w, y := in[0], in[1], out
+		switch op.Def {
+		case ConvInputGradDef:
+			x, w, y = out, in[1], in[0]
+		case ConvWeightGradDef:
+			x, w, y = in[0], out, in[1]
+		}
+		if len(in) > 2 && in[2] != nil {
+			each(d.y, func(at []int, i int) { out.F[i] = in[2].F[at[1]] })
+		}
+		a.eachProduct(d, func(xi, wi, yi int) { term(&x.F[xi], &w.F[wi], &y.F[yi]) })
+		return []*ir.Array{out}
+	}
+}
+
+// eachProduct calls f with the positions of the elements of x, w and y of every product in the sum
+// y[n,o,p] += x[n, (o's group)*Cg + c, p*stride - pad + k*dilation] * w[o,c,k].
+func (a ConvAttrs) eachProduct(d convDims, f func(xi, wi, yi int)) {
+	sx := ir.Strides(d.x)
+	perGroup := d.w[0] / a.Groups
+	each(d.y, func(iy []int, yi int) {
+		each(d.w[1:], func(iw []int, flat int) {
+			o, c := iy[1], iw[0]
+			xi := iy[0]*sx[0] + (o/perGroup*d.w[1]+c)*sx[1]
+			for i := 2; i < len(d.x); i++ {
+				p := iy[i]*a.Strides[i-2] - a.Pads[i-2] + iw[i-1]*a.Dilations[i-2]
+				if p < 0 || p >= d.x[i] {
+					return
+				}
+				xi += p * sx[i]
+			}
+			f(xi, o*ir.Product(d.w[1:])+flat, yi)
+		})
+	})
+}
+
+// convSamples are one convolution in several geometries, as operands of the given def.
+func convSamples(def *ir.Def) []ir.Sample {
+	var out []ir.Sample
+	add := func(a ConvAttrs, xd, wd []int) {
+		a = a.filled(len(xd) - 2)
+		d, err := a.convForwardDims(xd, wd)
+		if err != nil {
+			panic("BUG: " + err.Error())
+		}
+		x, w, y := ir.T(dtype.F32, d.x...), ir.T(dtype.F32, d.w...), ir.T(dtype.F32, d.y...)
+		switch def {
+		case ConvDef:
+			out = append(out, ir.Sample{In: []ir.Type{x, w}, Attrs: a})
+		case ConvInputGradDef:
+			out = append(out, ir.Sample{In: []ir.Type{y, w}, Attrs: a.InputGrad(d.x[2:])})
+		case ConvWeightGradDef:
+			out = append(out, ir.Sample{In: []ir.Type{x, y}, Attrs: a.WeightGrad(d.w[2:])})
+		}
+	}
+	add(ConvAttrs{Pads: []int{1, 1, 1, 1}}, []int{2, 2, 4, 5}, []int{4, 2, 3, 3})
+	add(ConvAttrs{Strides: []int{2, 1}, Pads: []int{1, 0, 0, 2}, Dilations: []int{1, 2}}, []int{2, 2, 5, 4}, []int{2, 2, 2, 3})
+	add(ConvAttrs{Groups: 2, Strides: []int{2, 2}}, []int{2, 4, 4, 4}, []int{6, 2, 2, 2})
+	add(ConvAttrs{Groups: 4, Pads: []int{1, 1}}, []int{2, 4, 5}, []int{4, 1, 3})
+	add(ConvAttrs{Strides: []int{3}}, []int{2, 2, 8}, []int{2, 2, 2})
+	if def == ConvDef {
+		s := out[0]
+		out = append(out, ir.Sample{In: append(s.In, ir.T(dtype.F32, s.In[1].Dims[0])), Attrs: s.Attrs})
+	}
+	return out
 }

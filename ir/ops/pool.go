@@ -119,6 +119,9 @@ func (a MaxPoolAttrs) poolOut(in []int) ([]int, error) {
 		if a.Kernel[i] < 1 || room < 0 {
 			return nil, fmt.Errorf("kernel %v is larger than the padded input %v (pads %v)", a.Kernel, in, a.Pads)
 		}
+		if reach := a.Dilations[i] * (a.Kernel[i] - 1); a.Pads[i] > reach || a.Pads[n+i] > reach {
+			return nil, fmt.Errorf("pads %v let windows of kernel %v miss the input", a.Pads, a.Kernel)
+		}
 		out[i] = room/a.Strides[i] + 1
 		if a.CeilMode && room%a.Strides[i] != 0 && out[i]*a.Strides[i] < in[i]+a.Pads[i] {
 			out[i]++

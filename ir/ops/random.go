@@ -5,7 +5,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
-	"github.com/gtc-compiler/gtc/ir/factor"
 )
 
 // Counter-based random numbers: a pure function of seed, counter and element, so that recomputation and any
@@ -79,20 +78,4 @@ func inferDropout(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	return []ir.Type{op.In[0].Type}, checkCounter(op.In[1], 1)
-}
-
-func init() {
-	RandDef.Define(ir.Rules{
-		Attrs: RandAttrs{}, Operands: 1, Infer: inferRand, NoGrad: "random numbers depend on no operand",
-		Doc: "uniform random numbers in [0,1), a function of seed, counter and position",
-	})
-	RandAtDef.Define(ir.Rules{
-		Attrs: RandAtAttrs{}, Operands: 2, Infer: inferRandAt, NoGrad: "integer operands",
-		Factors: func(op *ir.Op) factor.Rule { return factor.Pointwise(op.In[0].Type.Dims, 2, 1) },
-		Doc:     "a uniform random number in [0,1) for each counter and index",
-	})
-	DropoutDef.Define(ir.Rules{
-		Attrs: DropoutAttrs{}, Operands: 2, Infer: inferDropout,
-		Doc: "random zeros with probability p, the rest divided by 1-p",
-	})
 }

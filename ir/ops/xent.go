@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/factor"
 )
 
@@ -18,9 +19,9 @@ var (
 type XentAttrs struct{ IgnoreIndex int }
 
 // Xent gives loss[R] = log(sum(exp(logits))) - logits[target] for logits[R,C] and an integer target[R]. A target
-// outside [0,C) that is not ignoreIndex is an error when the program runs.
+// outside [0,C) that is not ignoreIndex is an error when the program runs. Targets are cast to i64, which kernels read.
 func Xent(b *ir.Builder, logits, target *ir.Value, ignoreIndex int) *ir.Value {
-	return b.Emit(XentDef, XentAttrs{ignoreIndex}, logits, target)
+	return b.Emit(XentDef, XentAttrs{ignoreIndex}, logits, Cast(b, target, dtype.I64))
 }
 
 // XentGrad gives dlogits[R,C] = dloss*(softmax(logits) - onehot(target)) from the gradient dloss[R].

@@ -1,0 +1,140 @@
+package ops
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/kir"
+)
+
+// This file says how the hand-made templates of kernels/cpu are called: the integers in their order. They take
+// f32 (and i64 targets, i32 positions); other types have no template.
+
+// allF32 reports whether every float operand and result is f32.
+func allF32(op *ir.Op) bool {
+	return !slices.ContainsFunc(slices.Concat(op.In, op.Out), func(v *ir.Value) bool {
+		return v != nil && v.Type.DType.IsFloat() && v.Type.DType != dtype.F32
+	})
+}
+
+// plane pads the last two entries of a per-spatial-dim list for 1-D ops: they are 2-D ones with one row.
+func plane(list []int, def int) (h, w int) {
+	if len(list) == 1 {
+		return def, list[0]
+	}
+	return list[0], list[1]
+}
+
+// convImpl calls ConvFwd, ConvBwdData or ConvBwdWeight.
+func convImpl(op *ir.Op) kir.Impl {
+	a, d, err := convOf(op)
+	n := len(a.Strides)
+	if err != nil || n > 2 || !allF32(op) {
+		return kir.Impl{}
+	}
+	h, w := plane(d.x[2:], 1)
+	kh, kw := plane(d.w[2:], 1)
+	oh, ow := plane(d.y[2:], 1)
+	top, left := plane(a.Pads[:n], 0)
+	sh, sw := plane(a.Strides, 1)
+	dh, dw := plane(a.Dilations, 1)
+	impl := kir.Impl{Kind: kir.Template, Template: "ConvBwdData",
+		Ints: []int{d.x[0], d.x[1], h, w, d.w[0], kh, kw, oh, ow, top, left, sh, sw, dh, dw, a.Groups}}
+	switch op.Def {
+	case ConvWeightGradDef:
+		impl.Template = "ConvBwdWeight"
+	case ConvDef:
+		impl.Template, impl.Order = "ConvFwd", []int{0, 1, -1, len(op.In)}
+		if operand(op, 2) != nil {
+			impl.Order[2] = 2
+		}
+	}
+	return impl
+}
+
+// poolImpl calls MaxPoolFwd, MaxPoolBwd, AvgPoolFwd or AvgPoolBwd.
+func poolImpl(op *ir.Op) kir.Impl {
+	a, x, y, err := poolOf(op)
+	if n := len(a.Kernel); err != nil || n > 2 || !allF32(op) {
+		return kir.Impl{}
+	}
+	n := len(a.Kernel)
+	h, w := plane(x[2:], 1)
+	kh, kw := plane(a.Kernel, 1)
+	oh, ow := plane(y[2:], 1)
+	top, left := plane(a.Pads[:n], 0)
+	bottom, right := plane(a.Pads[n:], 0)
+	sh, sw := plane(a.Strides, 1)
+	dh, dw := plane(a.Dilations, 1)
+	size := []int{x[0], x[1], h, w, kh, kw, oh, ow, top, left}
+	step := []int{sh, sw, dh, dw}
+	avg := func(name string, includePad bool) kir.Impl {
+		last := int(b2i(includePad))
+		return kir.Impl{Kind: kir.Template, Template: name, Ints: slices.Concat(size, []int{bottom, right}, step, []int{last})}
+	}
+	switch at := op.Attrs.(type) {
+	case AvgPoolAttrs:
+		return avg("AvgPoolFwd", at.IncludePad)
+	case AvgPoolGradAttrs:
+		return avg("AvgPoolBwd", at.IncludePad)
+	case MaxPoolGradAttrs:
+		return kir.Impl{Kind: kir.Template, Template: "MaxPoolBwd", Ints: slices.Concat(size, step)}
+	}
+	return kir.Impl{Kind: kir.Template, Template: "MaxPoolFwd", Ints: slices.Concat(size, step)}
+}
+
+// attentionImpl calls AttnFwd or AttnBwd on dense operands.
+func attentionImpl(op *ir.Op) kir.Impl {
+	d, err := attnOf(op)
+	if err != nil || !allF32(op) {
+		return kir.Impl{}
+	}
+	a := op.Attrs.(AttentionAttrs)
+	// strides are those of batch, head and sequence in a dense tensor of the layout.
+	strides := func(heads, seq, depth int) []int {
+		if a.Layout == "bshd" {
+			return []int{seq * heads * depth, depth, heads * depth}
+		}
+		return []int{heads * seq * depth, seq * depth, depth}
+	}
+	q, k, v, o := strides(d.H, d.Sq, d.D), strides(d.Hkv, d.Sk, d.D), strides(d.Hkv, d.Sk, d.Dv), strides(d.H, d.Sq, d.Dv)
+	causal := 0
+	if a.Causal {
+		causal = 1 + d.Sk - d.Sq
+	}
+	mask, hasMask := make([]int, 3), operand(op, 3) != nil
+	if hasMask {
+		dims := op.In[3].Type.Dims
+		for i, s := range ir.Strides(dims)[:3] {
+			if dims[i] > 1 {
+				mask[i] = s
+			}
+		}
+	}
+	ints := slices.Concat([]int{d.B, d.H, d.Hkv, d.Sq, d.Sk, d.D, d.Dv}, q, k, v, o, []int{causal}, mask)
+	impl := kir.Impl{Kind: kir.Template, Template: "AttnFwd", Ints: ints, Floats: []float64{a.Scale}}
+	n := len(op.In)
+	impl.Order = []int{0, 1, 2, -1, n, n + 1}
+	if op.Def == AttentionGradDef {
+		impl.Template, impl.Order = "AttnBwd", []int{0, 1, 2, -1, 4, 5, 6, n, n + 1, n + 2}
+		impl.Ints = slices.Concat(ints, o, q, k, v)
+	}
+	if hasMask {
+		impl.Order[3] = 3
+	}
+	return impl
+}
+
+// xentImpl calls XentFwd or XentFwdBwd. xent_grad alone has no template: its parts fuse.
+func xentImpl(op *ir.Op) kir.Impl {
+	if !allF32(op) || op.In[1].Type.DType != dtype.I64 {
+		return kir.Impl{}
+	}
+	d := op.In[0].Type.Dims
+	impl := kir.Impl{Kind: kir.Template, Template: "XentFwdBwd", Ints: []int{d[0], d[1], op.Attrs.(XentAttrs).IgnoreIndex}, Status: true}
+	if op.Def == XentDef {
+		impl.Template, impl.Order = "XentFwd", []int{0, 1, -1, 2, -1}
+	}
+	return impl
+}
