@@ -4,11 +4,30 @@
 package passes
 
 import (
+	"github.com/gtc-compiler/gtc/passes/autodiff"
+	"github.com/gtc-compiler/gtc/passes/normalize"
+	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/passes/recognize"
+	"github.com/gtc-compiler/gtc/passes/simplify"
+	"github.com/gtc-compiler/gtc/passes/trainstep"
 )
 
 // Table is the pipeline. Options choose parameters of passes, never their order.
-var Table = []pass.Pass{}
+var Table = []pass.Pass{
+	{Name: "normalize", Run: normalize.Run, Needs: pass.Typed, Makes: pass.Core,
+		Why: "shapes folded, one spelling of each thing; later passes see core ops only"},
+	{Name: "recognize", Run: recognize.Run, Needs: pass.Core,
+		Why: "idioms are raised before differentiation, so their gradients are the fast ones"},
+	{Name: "trainstep", Run: trainstep.Run, Needs: pass.Core, Makes: pass.HasLoss,
+		Why: "the loss, its metrics, BatchNorm and Dropout in training form"},
+	{Name: "autodiff", Run: autodiff.Run, Needs: pass.HasLoss, Makes: pass.HasGrad,
+		Why: "VJP rules assume that nothing is overwritten"},
+	{Name: "optimizer", Run: optimizer.Run, Needs: pass.HasGrad, Makes: pass.HasUpdate,
+		Why: "clip, schedule and update are ordinary ops: sharded, fused and planned like the rest"},
+	{Name: "simplify", Run: simplify.Run, Needs: pass.HasUpdate,
+		Why: "fewer ops to shard: equal ones shared, dead ones dropped, algebra"},
+}
 
 func init() {
 	if err := Check(Table, pass.Typed); err != nil {

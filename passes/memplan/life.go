@@ -63,6 +63,7 @@ func (fn *funcPlan) lifetimes() {
 			fn.result[src] = true
 		}
 	}
+	fn.inFlight()
 	fn.updates()
 	for pos, g := range fn.groups {
 		if g.Ops[0].Def.Rules.Collective == "all_reduce" {
@@ -71,6 +72,35 @@ func (fn *funcPlan) lifetimes() {
 		}
 		for _, v := range outs[g.ID] {
 			fn.place(pos, g, v)
+		}
+	}
+}
+
+// inFlight keeps what a collective reads and writes alive while it may be running: until its first reader
+// waits for it, or to the end.
+func (fn *funcPlan) inFlight() {
+	for _, g := range fn.groups {
+		op := g.Ops[0]
+		if op.Def.Rules.Collective == "" {
+			continue
+		}
+		until := len(fn.groups)
+		for _, v := range op.Out {
+			if r := fn.reads[v]; len(r) > 0 {
+				until = min(until, r[0])
+			}
+		}
+		if until == len(fn.groups) {
+			for _, v := range op.Out {
+				fn.result[v] = true
+			}
+		}
+		if op.Def.Rules.Collective == "all_reduce" {
+			continue // in place: its operands become its results
+		}
+		for _, v := range g.Inputs() {
+			fn.reads[v] = append(fn.reads[v], until)
+			slices.Sort(fn.reads[v])
 		}
 	}
 }

@@ -1,0 +1,290 @@
+// Package autodiff extends @step with the gradients of loss_sum with respect to every trained parameter.
+//
+// # Design
+//
+// Reverse accumulation over the straight-line program, once: ops are visited last to first, and the gradient
+// of a value is the sum of what its readers contribute. The rule of an op is its VJP; an op without one is
+// first replaced by its Decompose, whose parts have rules. Nothing is overwritten in this IR, so a rule may
+// read any operand or result of the forward op, and what is kept for the backward part is simply what has
+// uses there.
+//
+// Only values on a path from a trained parameter to the loss are visited: the gradient of the data or of a
+// frozen weight is never built. The gradient of %v is called %d_v and has v's type.
+//
+// The gradient is that of the SUM of the per-sample losses (seed 1), not of the mean. The division by the
+// number of counted elements is the optimizer's, after gradients were added up over ranks and
+// micro-batches, which makes any split of the batch give the same result.
+//
+// An op that has no gradient (a comparison, argmax, floor) ends a path. That is a remark when another path
+// reaches the parameter, and an error when it is the only one and cuts a float value: training would
+// silently leave the parameter as it was. A parameter that the loss does not depend on gets a remark; the
+// optimizer leaves it alone, as PyTorch does when p.grad is None.
+//
+// Results: one named "grad/<parameter>" for each gradient; the optimizer pass consumes them.
+package autodiff
+
+import (
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// Prefix of the names of gradient results.
+const Prefix = "grad/"
+
+// Run differentiates @step.
+func Run(c *pass.Context) (err error) {
+	defer ir.Recover(&err)
+	f := c.Module.Func("step")
+	if f == nil {
+		return fmt.Errorf("there is no @step to differentiate")
+	}
+	loss := f.Result("loss_sum")
+	if loss == nil {
+		return fmt.Errorf("@step has no result loss_sum")
+	}
+	expand(c, f)
+	loss = f.Result("loss_sum")
+	d := &differ{
+		c: c, f: f, b: ir.NewBuilder(f),
+		active: active(f),
+		parts:  map[*ir.Value][]*ir.Value{},
+		named:  map[*ir.Value]bool{},
+		first:  firstReaders(f),
+	}
+	if err := d.reverse(loss); err != nil {
+		return err
+	}
+	if err := d.results(); err != nil {
+		return err
+	}
+	f.DCE()
+	return nil
+}
+
+// expand replaces, in rounds, each op that has a decomposition but no VJP, where a gradient will pass.
+func expand(c *pass.Context, f *ir.Func) {
+	for round := 0; round < 8; round++ {
+		on := active(f)
+		n := c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+			r := &op.Def.Rules
+			if r.VJP != nil || r.Decompose == nil || r.NoGrad != "" || !anyActive(on, op.Out) {
+				return nil
+			}
+			return r.Decompose(b, op)
+		})
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// active marks the float values that depend on a trained parameter through ops that have gradients.
+func active(f *ir.Func) map[*ir.Value]bool {
+	on := map[*ir.Value]bool{}
+	for _, p := range f.Params {
+		if p.Role == ir.Param && p.Type.DType.IsFloat() {
+			on[p] = true
+		}
+	}
+	for _, op := range f.Ops {
+		r := &op.Def.Rules
+		if r.VJP == nil && (r.Decompose == nil || r.NoGrad != "") || !anyActive(on, op.In) {
+			continue
+		}
+		for _, v := range op.Out {
+			if v.Type.DType.IsFloat() {
+				on[v] = true
+			}
+		}
+	}
+	return on
+}
+
+func anyActive(on map[*ir.Value]bool, vs []*ir.Value) bool {
+	for _, v := range vs {
+		if on[v] {
+			return true
+		}
+	}
+	return false
+}
+
+type differ struct {
+	c      *pass.Context
+	f      *ir.Func
+	b      *ir.Builder
+	active map[*ir.Value]bool
+	parts  map[*ir.Value][]*ir.Value // contributions to the gradient of a value, in order of arrival
+	named  map[*ir.Value]bool        // gradients that have their name
+	first  map[*ir.Value]*ir.Op      // the first reader of a parameter: its gradient is complete there
+}
+
+// reverse visits the ops last to first.
+func (d *differ) reverse(loss *ir.Value) error {
+	forward := d.f.Ops
+	d.b.Loc = ir.Loc{Node: "loss", Derived: d.c.Pass}
+	if loss.Op != nil {
+		d.b.Loc = d.c.Loc(loss.Op.Loc)
+	}
+	if !d.active[loss] {
+		return ir.Errorf(d.b.Loc, "the loss does not depend on any trained parameter")
+	}
+	d.parts[loss] = []*ir.Value{ops.ScalarLike(d.b, loss, 1)}
+	for i := len(forward) - 1; i >= 0; i-- {
+		if err := d.visit(forward[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visit passes the gradients of op's results on to its operands.
+func (d *differ) visit(op *ir.Op) error {
+	dy, any := make([]*ir.Value, len(op.Out)), false
+	d.b.Loc = d.c.Loc(op.Loc)
+	for i, v := range op.Out {
+		if dy[i] = d.gradient(v); dy[i] != nil {
+			any = true
+		}
+	}
+	if !any || !anyActive(d.active, op.In) {
+		return nil
+	}
+	if op.Def.Rules.VJP == nil {
+		return fmt.Errorf("BUG: %s has neither a VJP nor a decomposition nor a reason", op.Def.Name)
+	}
+	for i, g := range op.Def.Rules.VJP(d.b, op, dy) {
+		v := op.In[i]
+		switch {
+		case !d.active[v]:
+		case g == nil:
+			return ir.Errorf(op.Loc, "%s has no gradient for operand %d, %q, which depends on a trained parameter",
+				op.Def.Name, i, v.Name).Note("freeze the parameter, or rewrite the model without this dependence")
+		case !g.Type.Equal(v.Type):
+			return fmt.Errorf("BUG: the VJP of %s gives %s for operand %d of type %s", op.Def.Name, g.Type, i, v.Type)
+		default:
+			d.parts[v] = append(d.parts[v], g)
+		}
+	}
+	for _, v := range op.In {
+		if v != nil && d.first[v] == op { // finish early: overlap can start its all-reduce here
+			d.gradient(v)
+		}
+	}
+	return nil
+}
+
+// firstReaders finds the op that reads each parameter first.
+func firstReaders(f *ir.Func) map[*ir.Value]*ir.Op {
+	first := map[*ir.Value]*ir.Op{}
+	for _, op := range f.Ops {
+		for _, v := range op.In {
+			if v != nil && v.Op == nil && first[v] == nil {
+				first[v] = op
+			}
+		}
+	}
+	return first
+}
+
+// gradient sums the contributions to v once and names the sum d_<v>; nil when there are none.
+func (d *differ) gradient(v *ir.Value) *ir.Value {
+	parts := d.parts[v]
+	if len(parts) == 0 {
+		return nil
+	}
+	g := parts[0]
+	for _, p := range parts[1:] {
+		g = ops.Add(d.b, g, p)
+	}
+	d.parts[v] = []*ir.Value{g}
+	if g.Op != nil && !d.named[g] && g.Op.Loc.Derived == d.c.Pass && g.Op.Def != ops.ConstDef {
+		d.named[g] = true
+		d.b.Rename(g, "d_"+v.Name)
+	}
+	return g
+}
+
+// results appends the parameter gradients and explains the parameters that have none.
+func (d *differ) results() error {
+	var without []*ir.Value
+	for _, p := range d.f.Params {
+		if p.Role != ir.Param {
+			continue
+		}
+		d.b.Loc = ir.Loc{Node: p.Name, Derived: d.c.Pass}
+		if g := d.gradient(p); g != nil {
+			d.b.Result(Prefix+p.Name, g)
+		} else {
+			without = append(without, p)
+		}
+	}
+	if len(without) == 0 {
+		return nil
+	}
+	return d.explain(without)
+}
+
+// explain tells apart parameters the loss does not depend on and those whose only paths are cut.
+func (d *differ) explain(without []*ir.Value) error {
+	needed := reaches(d.f)
+	for _, p := range without {
+		op := d.cutOf(p, needed)
+		switch {
+		case op == nil:
+			d.c.Remark(p, "has no gradient because the loss does not depend on it: the optimizer leaves it alone")
+		case hasFloat(op.Out):
+			return ir.Errorf(op.Loc, "parameter %q has no gradient: its only way to the loss goes through %s, which has none (%s)",
+				p.Name, op.Def.Name, op.Def.Rules.NoGrad).Note("freeze it with --freeze %q if that is meant", p.Name)
+		default:
+			d.c.Remark(p, "has no gradient because only %s reads it on the way to the loss (%s): the optimizer leaves it alone",
+				op.Def.Name, op.Def.Rules.NoGrad)
+		}
+	}
+	return nil
+}
+
+// reaches marks the values that loss_sum depends on.
+func reaches(f *ir.Func) map[*ir.Value]bool {
+	live := map[*ir.Value]bool{f.Result("loss_sum"): true}
+	for i := len(f.Ops) - 1; i >= 0; i-- {
+		if op := f.Ops[i]; anyActive(live, op.Out) {
+			for _, v := range op.In {
+				live[v] = true
+			}
+		}
+	}
+	return live
+}
+
+// cutOf finds the first op without a gradient between p and the loss, nil when there is no way at all.
+func (d *differ) cutOf(p *ir.Value, needed map[*ir.Value]bool) *ir.Op {
+	if !needed[p] {
+		return nil
+	}
+	from := map[*ir.Value]bool{p: true}
+	for _, op := range d.f.Ops {
+		if !anyActive(from, op.In) || !anyActive(needed, op.Out) {
+			continue
+		}
+		if op.Def.Rules.VJP == nil {
+			return op
+		}
+		for _, v := range op.Out {
+			from[v] = true
+		}
+	}
+	return nil
+}
+
+func hasFloat(vs []*ir.Value) bool {
+	for _, v := range vs {
+		if v.Type.DType.IsFloat() {
+			return true
+		}
+	}
+	return false
+}

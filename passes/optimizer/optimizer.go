@@ -1,0 +1,256 @@
+// Package optimizer turns the gradients of @step into updates of parameters and optimizer state.
+//
+// # Design
+//
+// An update is ordinary ops: sharded, fused and planned like the rest of the step. Everything that does not
+// depend on the element (learning rate, bias corrections, clipping) is computed once as a scalar, in float64
+// from the step counter, and then cast; what is left per parameter is a pure pointwise chain over the
+// parameter, its gradient and its state, which fuses into one kernel and one pass over memory. LAMB and LARS
+// also need two norms per parameter.
+//
+// autodiff's gradients are those of the summed loss. Here they are divided by the global number of counted
+// elements, together with the clipping coefficient: g = d_sum * (coef / count).
+//
+// The formulas are those of torch.optim (version 2) with the defaults of each class, of the Lion paper
+// (arXiv:2302.06675), of LAMB (arXiv:1904.00962) and of LARS (arXiv:1708.03888); clipping is
+// torch.nn.utils.clip_grad_norm_. Each rule is in rules.go beside its formula.
+//
+// State tensors are parameters of role State called optim/<kind>/<parameter>, zeros at the start; the step
+// counter is "step" i64[] and counts finished updates. Results: lr f32[] and, with clipping, grad_norm f32[].
+// The grad/<parameter> results stay, divided, only when Options.Forward asks for them (gtc check).
+package optimizer
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// gradPrefix names the results in which autodiff leaves the gradients.
+const gradPrefix = "grad/"
+
+// Run appends the update to @step.
+func Run(c *pass.Context) (err error) {
+	defer ir.Recover(&err)
+	f := c.Module.Func("step")
+	if f == nil {
+		return fmt.Errorf("there is no @step to update parameters in")
+	}
+	opt := withDefaults(c.Opt.Optimizer)
+	rule, ok := rules[opt.Name]
+	if !ok {
+		return ir.Errorf(ir.Loc{}, "unknown optimizer %q", opt.Name).Note("known are %s", strings.Join(Names(), ", "))
+	}
+	if err := checkOptions(c.Opt, opt); err != nil {
+		return err
+	}
+	b := ir.NewBuilder(f)
+	b.Loc = ir.Loc{Node: "optimizer", Derived: c.Pass}
+	u := &updater{c: c, b: b, f: f, opt: opt, rule: rule, consts: map[*ir.Value]map[int]*ir.Value{},
+		once: map[string]*ir.Value{}}
+	grads := u.takeGrads()
+	u.prepare(grads)
+	for _, g := range grads {
+		u.update(g)
+	}
+	next := ops.Add(b, u.step, ops.ScalarLike(b, u.step, 1))
+	b.Update(u.step, b.Rename(next, "step.next"))
+	u.forward(grads)
+	f.DCE()
+	return nil
+}
+
+// grad is a trained parameter with the gradient of the summed loss.
+type grad struct {
+	param, sum *ir.Value
+	loc        ir.Loc
+}
+
+// updater builds the update of one @step.
+type updater struct {
+	c    *pass.Context
+	b    *ir.Builder
+	f    *ir.Func
+	opt  pass.Optimizer
+	rule rule
+
+	step  *ir.Value // i64[] updates done before this one
+	t     *ir.Value // f64[] number of this update, from 1
+	lr    *ir.Value // f64[] learning rate of this update
+	scale *ir.Value // f32[] factor from the summed gradient to the one the rule sees
+	mean  *ir.Value // f32[] 1/count
+
+	consts map[*ir.Value]map[int]*ir.Value // scalars as f32 of n dims, see like
+	once   map[string]*ir.Value            // scalars that all parameters share, see oncef
+}
+
+// oncef is the scalar of that name, made by build the first time.
+func (u *updater) oncef(name string, build func(b *ir.Builder) *ir.Value) *ir.Value {
+	if u.once[name] == nil {
+		u.once[name] = u.b.Rename(build(u.b), name)
+	}
+	return u.once[name]
+}
+
+// takeGrads removes autodiff's gradient results from the function and returns them in their order.
+func (u *updater) takeGrads() []grad {
+	var grads []grad
+	kept := u.f.Results[:0:0]
+	for _, r := range u.f.Results {
+		name, ok := strings.CutPrefix(r.Name, gradPrefix)
+		if !ok || r.Updates != nil {
+			kept = append(kept, r)
+			continue
+		}
+		p := u.f.Param(name)
+		if p == nil {
+			panic("BUG: gradient of unknown parameter " + name)
+		}
+		g := grad{param: p, sum: r.Value, loc: ir.Loc{Node: p.Name, Derived: u.c.Pass}}
+		if r.Value.Op != nil {
+			g.loc = u.c.Loc(r.Value.Op.Loc)
+		}
+		grads = append(grads, g)
+	}
+	u.f.Results = kept
+	return grads
+}
+
+// prepare computes the scalars: step number, learning rate, division by count, clipping.
+func (u *updater) prepare(grads []grad) {
+	b := u.b
+	if u.step = u.f.Param("step"); u.step == nil {
+		u.step = b.Param("step", ir.T(dtype.I64), ir.State)
+	}
+	done := b.Rename(ops.Cast(b, u.step, dtype.F64), "done")
+	u.t = b.Rename(ops.AddScalar(b, done, 1), "t")
+	u.lr = b.Rename(schedule(b, done, u.opt.LR, u.c.Opt.Schedule), "lr.f64")
+	b.Result("lr", b.Rename(ops.Cast(b, u.lr, dtype.F32), "lr"))
+	count := u.f.Result("count")
+	if count == nil {
+		panic("BUG: @step has no result count")
+	}
+	u.mean = b.Rename(ops.Recip(b, count), "mean_scale")
+	u.scale = u.mean
+	if u.c.Opt.ClipNorm > 0 && len(grads) > 0 {
+		norm := u.globalNorm(grads)
+		b.Result("grad_norm", norm)
+		coef := ops.Div(b, ops.ScalarLike(b, norm, u.c.Opt.ClipNorm), ops.AddScalar(b, norm, 1e-6))
+		coef = b.Rename(ops.Minimum(b, coef, ops.ScalarLike(b, coef, 1)), "clip_coef")
+		u.scale = b.Rename(ops.Mul(b, u.mean, coef), "grad_scale")
+	}
+}
+
+// globalNorm is the 2-norm of all mean gradients together, f32[].
+func (u *updater) globalNorm(grads []grad) *ir.Value {
+	b := u.b
+	var total *ir.Value
+	for _, g := range grads {
+		b.Loc = g.loc
+		sq := ops.Cast(b, sumSquares(b, g.sum), dtype.F64)
+		if total == nil {
+			total = sq
+		} else {
+			total = ops.Add(b, total, sq)
+		}
+	}
+	b.Loc = ir.Loc{Node: "clip", Derived: u.c.Pass}
+	norm := ops.Cast(b, ops.Sqrt(b, total), dtype.F32)
+	return b.Rename(ops.Mul(b, norm, u.mean), "grad_norm")
+}
+
+// sumSquares is the sum of the squares of all elements, without dims.
+func sumSquares(b *ir.Builder, x *ir.Value) *ir.Value {
+	return ops.Reshape(b, ops.ReduceSum(b, ops.Square(b, x), ops.AllDims(x)...), nil)
+}
+
+// update appends the update of one parameter.
+func (u *updater) update(g grad) {
+	u.b.Loc = g.loc
+	r := &run{updater: u, p: g.param, decays: decays(u.opt, g.param)}
+	r.g = ops.Mul(u.b, g.sum, r.scalar(u.scale))
+	p := u.rule.build(r)
+	u.b.Update(g.param, u.b.Rename(p, g.param.Name+".next"))
+	if u.opt.WeightDecay != 0 && !r.decays {
+		u.c.Remark(g.param, "has no weight decay because --no-decay excludes it")
+	}
+}
+
+// forward leaves the mean gradients as results for gtc check, zeros for parameters without one.
+func (u *updater) forward(grads []grad) {
+	if !u.c.Opt.Forward {
+		return
+	}
+	have := map[*ir.Value]bool{}
+	for _, g := range grads {
+		have[g.param] = true
+		u.b.Loc = g.loc
+		mean := ops.Mul(u.b, g.sum, u.like(u.mean, g.sum))
+		u.b.Result(gradPrefix+g.param.Name, u.b.Rename(mean, "mean_d_"+g.param.Name))
+	}
+	for _, p := range u.f.Params {
+		if p.Role == ir.Param && !have[p] {
+			u.b.Loc = ir.Loc{Node: p.Name, Derived: u.c.Pass}
+			u.b.Result(gradPrefix+p.Name, ops.Zeros(u.b, p.Type))
+		}
+	}
+}
+
+// like is scalar s (f64[] or f32[]) in x's element type and dims. The cast and the reshape are shared.
+func (u *updater) like(s, x *ir.Value) *ir.Value {
+	n := len(x.Type.Dims)
+	if u.consts[s] == nil {
+		u.consts[s] = map[int]*ir.Value{}
+	}
+	key := n<<8 | int(x.Type.DType)
+	one := u.consts[s][key]
+	if one == nil {
+		one = s
+		if s.Type.DType != x.Type.DType {
+			one = ops.Cast(u.b, s, x.Type.DType)
+		}
+		dims := make([]int, n)
+		for i := range dims {
+			dims[i] = 1
+		}
+		one = ops.Reshape(u.b, one, dims)
+		u.consts[s][key] = one
+	}
+	return ops.Expand(u.b, one, x.Type.Dims)
+}
+
+// decays reports whether weight decay applies to p.
+func decays(o pass.Optimizer, p *ir.Value) bool {
+	if o.WeightDecay == 0 {
+		return false
+	}
+	for _, g := range o.NoDecay {
+		if g == "1d" && len(p.Type.Dims) < 2 || match(g, p.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// match reports whether name fits the glob: * is any run of characters (dots and slashes too), ? is one.
+func match(glob, name string) bool {
+	for i := 0; i < len(glob); i++ {
+		if glob[i] == '*' {
+			for k := 0; k <= len(name); k++ {
+				if match(glob[i+1:], name[k:]) {
+					return true
+				}
+			}
+			return false
+		}
+		if name == "" || glob[i] != '?' && glob[i] != name[0] {
+			return false
+		}
+		name = name[1:]
+	}
+	return name == ""
+}

@@ -1,0 +1,267 @@
+package recognize
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/algebra"
+)
+
+// hidden is the score at or below which a key is not seen: exp of it is 0 beside any visible key.
+const hidden = -1e4
+
+// maskTerm is one thing done to the scores before the softmax: value is added, or where cond is keep the score
+// stays and elsewhere it becomes neg.
+type maskTerm struct {
+	value    *ir.Value // added; nil for a selection
+	negate   bool      // value is subtracted
+	cond     *ir.Value // bool
+	keep     bool
+	neg      float64
+	infinite bool // made of zeros and hidden scores only: scaling does not change it
+}
+
+// maskStep takes the outermost mask off v: what is under it and the term, or why it does not fit. All are
+// empty when v is no masking of scores.
+func (m *matcher) maskStep(v *ir.Value) (under *ir.Value, t *maskTerm, why string) {
+	if v.Op == nil {
+		return nil, nil, ""
+	}
+	op := v.Op
+	switch op.Def {
+	case ops.AddDef, ops.SubDef:
+		under, other := op.In[0], op.In[1]
+		if !leadsToScores(under, 0) {
+			if under, other = other, under; op.Def == ops.SubDef || !leadsToScores(under, 0) {
+				return nil, nil, ""
+			}
+		}
+		if m.trained[other] {
+			return nil, nil, "the mask %" + other.Name + " depends on a trained parameter, and attention has no gradient for masks"
+		}
+		t = &maskTerm{value: unexpand(other), negate: op.Def == ops.SubDef}
+		if c := evaluate(t.value); c != nil {
+			t.infinite = !slices.ContainsFunc(c.F, func(x float64) bool { return x != 0 && x > hidden })
+		}
+		return under, t, ""
+	case ops.WhereDef:
+		for i, keep := range []bool{true, false} {
+			under, other := op.In[1+i], op.In[2-i]
+			neg, ok := algebra.Uniform(other)
+			if !ok || !leadsToScores(under, 0) {
+				continue
+			}
+			if neg > hidden {
+				return nil, nil, "masked scores become a number that does not hide them"
+			}
+			return under, &maskTerm{cond: unexpand(op.In[0]), keep: keep, neg: neg, infinite: true}, ""
+		}
+	}
+	return nil, nil, ""
+}
+
+// maxChain bounds how many scales and masks may lie between softmax and scores.
+const maxChain = 8
+
+// leadsToScores reports whether v is a product seen through constant scales and masks.
+func leadsToScores(v *ir.Value, depth int) bool {
+	if v.Op == nil || depth > maxChain {
+		return false
+	}
+	scale := 1.0
+	if w := stripScale(v, &scale); w != v {
+		return leadsToScores(w, depth+1)
+	}
+	switch in := v.Op.In; v.Op.Def {
+	case ops.MatMulDef:
+		return len(in[0].Type.Dims) == len(in[1].Type.Dims)
+	case ops.AddDef:
+		return leadsToScores(in[0], depth+1) || leadsToScores(in[1], depth+1)
+	case ops.SubDef:
+		return leadsToScores(in[0], depth+1)
+	case ops.WhereDef:
+		return leadsToScores(in[1], depth+1) || leadsToScores(in[2], depth+1)
+	}
+	return false
+}
+
+// additive is the term as a value to add, of as many dims as the scores but not repeated.
+func (t *maskTerm) additive(b *ir.Builder, like *ir.Value) *ir.Value {
+	if t.value != nil {
+		if t.negate {
+			return ops.Neg(b, t.value)
+		}
+		return t.value
+	}
+	ty := t.cond.Type.With(like.Type.DType)
+	yes, no := ops.Full(b, ty, 0), ops.Full(b, ty, t.neg)
+	if !t.keep {
+		yes, no = no, yes
+	}
+	return ops.Where(b, t.cond, yes, no)
+}
+
+// constant is the term's numbers when they are known now, else nil.
+func (t *maskTerm) constant() *ir.Array {
+	from := t.value
+	if from == nil {
+		from = t.cond
+	}
+	c := evaluate(from)
+	if c == nil {
+		return nil
+	}
+	out := &ir.Array{Type: from.Type, F: make([]float64, from.Type.Elems())}
+	for i := range out.F {
+		switch {
+		case t.value == nil && (c.I[i] != 0) != t.keep:
+			out.F[i] = t.neg
+		case t.value == nil:
+		case t.negate:
+			out.F[i] = -c.F[i]
+		default:
+			out.F[i] = c.F[i]
+		}
+	}
+	return out
+}
+
+// mask joins the terms into attention's mask operand, 4 dims or nil, and the causal flag; n is the number of
+// dims of the scores.
+func (m *matcher) mask(b *ir.Builder, c *candidate, n int) (mask *ir.Value, causal bool, why string) {
+	var known *ir.Array
+	var running []*maskTerm
+	for _, t := range c.terms {
+		if k := t.constant(); k == nil {
+			running = append(running, t)
+		} else if known == nil {
+			known = k
+		} else if known = addArrays(known, k); known == nil {
+			return nil, false, "its masks are too large to join"
+		}
+	}
+	if known != nil {
+		known = shrink(known)
+		d := known.Type.Dims
+		switch {
+		case !slices.ContainsFunc(known.F, func(x float64) bool { return x != 0 }):
+		case isCausal(known.F, d[n-2], d[n-1]) && ir.Product(d) == d[n-2]*d[n-1] && d[n-1] == c.k.Type.Dims[n-2]:
+			causal = true
+		default:
+			known.Type.DType = c.q.Type.DType
+			mask = ops.Const(b, known.Tensor())
+		}
+	}
+	for _, t := range running {
+		v := t.additive(b, c.q)
+		if mask == nil {
+			mask = v
+		} else {
+			x, y := ops.Broadcast2(b, mask, v)
+			mask = ops.Add(b, x, y)
+		}
+	}
+	if mask != nil && n == 3 {
+		d := mask.Type.Dims
+		mask = ops.Reshape(b, mask, []int{d[0], 1, d[1], d[2]})
+	}
+	return mask, causal, ""
+}
+
+// isCausal reports whether f[n,n] is 0 up to and on the diagonal and hides everything after it.
+func isCausal(f []float64, rows, cols int) bool {
+	if rows != cols || rows < 2 || len(f) != rows*cols {
+		return false
+	}
+	for i, x := range f {
+		if later := i%cols > i/cols; later && !(x <= hidden) || !later && x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// shrink gives dims along which a does not change the size 1.
+func shrink(a *ir.Array) *ir.Array {
+	for d, n := range a.Type.Dims {
+		inner := ir.Product(a.Type.Dims[d+1:])
+		same := n > 1
+		for i := 0; same && i < len(a.F); i++ {
+			first := i - (i/inner)%n*inner
+			same = a.F[i] == a.F[first]
+		}
+		if !same {
+			continue
+		}
+		dims := slices.Clone(a.Type.Dims)
+		dims[d] = 1
+		var f []float64
+		for i := 0; i < len(a.F); i += n * inner {
+			f = append(f, a.F[i:i+inner]...)
+		}
+		a = &ir.Array{Type: ir.T(a.Type.DType, dims...), F: f}
+	}
+	return a
+}
+
+// addArrays adds two arrays of as many dims, repeating dims of size 1; nil when the sum is larger than maxKnown.
+func addArrays(x, y *ir.Array) *ir.Array {
+	dims, ok := ops.BroadcastDims(x.Type.Dims, y.Type.Dims)
+	if !ok || ir.Product(dims) > maxKnown {
+		return nil
+	}
+	out := ir.NewArray(ir.T(x.Type.DType, dims...))
+	at := func(a *ir.Array, i int) float64 {
+		pos, stride := 0, 1
+		for d := len(dims) - 1; d >= 0; d-- {
+			if n := a.Type.Dims[d]; n > 1 {
+				pos += i % dims[d] * stride
+				stride *= n
+			}
+			i /= dims[d]
+		}
+		return a.F[pos]
+	}
+	for i := range out.F {
+		out.F[i] = at(x, i) + at(y, i)
+	}
+	return out
+}
+
+// maxKnown bounds the elements of a mask that is evaluated at compile time (a 4096 by 4096 mask).
+const maxKnown = 1 << 24
+
+// evaluate computes v when it depends on constants only, else nil.
+func evaluate(v *ir.Value) *ir.Array {
+	budget := 64
+	return evaluateOp(v, &budget)
+}
+
+func evaluateOp(v *ir.Value, budget *int) *ir.Array {
+	*budget--
+	if v.Op == nil || *budget < 0 || v.Type.Elems() > maxKnown || len(v.Op.Out) != 1 {
+		return nil
+	}
+	if v.Op.Def == ops.ConstDef {
+		t := v.Op.Attrs.(ops.ConstAttrs).Value
+		if len(t.Data) != t.Type.Bytes() {
+			return nil
+		}
+		return t.Array()
+	}
+	r := &v.Op.Def.Rules
+	if r.Eval == nil || r.Collective != "" || len(v.Op.In) == 0 && v.Op.Def != ops.IotaDef {
+		return nil
+	}
+	in := make([]*ir.Array, len(v.Op.In))
+	for i, x := range v.Op.In {
+		if x == nil {
+			continue
+		}
+		if in[i] = evaluateOp(x, budget); in[i] == nil {
+			return nil
+		}
+	}
+	return r.Eval(v.Op, in)[0]
+}

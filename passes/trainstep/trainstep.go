@@ -1,0 +1,202 @@
+// Package trainstep makes the functions of a training program from @forward: @step, which autodiff and
+// optimizer extend, and @eval, which computes the loss and its metrics without training.
+//
+// # Design
+//
+// Both are copies of @forward followed by the loss, in ordinary ops on global shapes, with two more
+// parameters: "target" (role target), and "sample_weight" f32[batch] (role weight), 1 for a sample that
+// counts and 0 for padding, so that a last batch that does not divide stays exact.
+//
+// The loss is kept as two sums, never as a mean:
+//
+//	loss_sum = sum over samples of weight * (sum of the sample's element losses)
+//	count    = sum over samples of weight * (number of its elements that count)
+//
+// and loss = loss_sum/count is what PyTorch's reduction="mean" gives. Sums split exactly over ranks and
+// micro-batches whatever the weights and ignored targets are; means do not. The gradient is that of
+// loss_sum; the division by the global count comes after it was added up (pass optimizer).
+//
+// A model that computes its own loss (--loss graph) has loss_sum = its output and count = 1, and no target
+// or weight of ours.
+//
+// In @step BatchNorm and Dropout take their training form: batch_norm_stat becomes batch_norm over the batch
+// plus updates of the running statistics (unbiased variance, as PyTorch does), decomposed when the
+// statistics are to be those of the global batch, so that its reductions shard like any other. In @eval and
+// @forward they take their inference form.
+//
+// Results: @step loss_sum and count, and with Options.Forward also the model's outputs out0… in training
+// form (what a reference in training mode compares with); @eval loss_sum, count and, for classification,
+// correct: the weighted number of elements whose greatest logit is the target's. @forward stays only with
+// Options.Forward.
+package trainstep
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// Run makes @step and @eval.
+func Run(c *pass.Context) (err error) {
+	defer ir.Recover(&err)
+	fwd := c.Module.Func("forward")
+	if fwd == nil {
+		return fmt.Errorf("there is no @forward to train")
+	}
+	out, err := lossOutput(c, fwd)
+	if err != nil {
+		return err
+	}
+	step, toStep := fwd.Clone()
+	step.Name, step.Results = "step", nil
+	eval, toEval := fwd.Clone()
+	eval.Name, eval.Results = "eval", nil
+
+	if err := addLoss(c, step, toStep[out], false); err != nil {
+		return err
+	}
+	if err := addLoss(c, eval, toEval[out], true); err != nil {
+		return err
+	}
+	if c.Opt.Forward {
+		for _, r := range fwd.Results {
+			step.Results = append(step.Results, ir.Result{Name: r.Name, Value: toStep[r.Value]})
+		}
+	}
+	trainingForm(c, step)
+	inferenceForm(c, eval)
+	c.Module.Funcs = []*ir.Func{step, eval}
+	if c.Opt.Forward {
+		inferenceForm(c, fwd)
+		c.Module.Funcs = append(c.Module.Funcs, fwd)
+	}
+	return nil
+}
+
+// lossOutput finds the model output that the loss reads, and settles which loss it is.
+func lossOutput(c *pass.Context, f *ir.Func) (*ir.Value, error) {
+	var outs []ir.Result
+	for _, r := range f.Results {
+		if r.Updates == nil {
+			outs = append(outs, r)
+		}
+	}
+	if len(outs) == 0 {
+		return nil, ir.Errorf(ir.Loc{}, "the model has no output to take a loss of")
+	}
+	v := outs[0].Value
+	scalar := v.Type.Elems() == 1 && len(v.Type.Dims) <= 1 && v.Type.DType.IsFloat()
+	if c.Opt.Loss == "" {
+		if len(outs) > 1 || !scalar {
+			return nil, ir.Errorf(locOf(v), "the model's output %q is %s, not a scalar loss: choose one with --loss", v.Name, v.Type).
+				Note("known losses are %s", lossNames())
+		}
+		c.Opt.Loss = "graph"
+		c.Remark(v, "is the loss because it is the model's only output and a scalar")
+	}
+	if c.Opt.Loss == "graph" && !scalar {
+		return nil, ir.Errorf(locOf(v), "--loss graph needs a scalar float as the model's first output, %q is %s", v.Name, v.Type)
+	}
+	for _, r := range outs[1:] {
+		c.Remark(r.Value, "takes no part in the loss because only the first output, %%%s, does", v.Name)
+	}
+	return v, nil
+}
+
+func locOf(v *ir.Value) ir.Loc {
+	if v.Op != nil {
+		return v.Op.Loc
+	}
+	return ir.Loc{}
+}
+
+// trainingForm rewrites BatchNorm for @step; Dropout already has its training form.
+func trainingForm(c *pass.Context, f *ir.Func) {
+	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		if op.Def != ops.BatchNormStatDef {
+			return nil
+		}
+		a := op.Attrs.(ops.BatchNormStatAttrs)
+		x := op.In[0]
+		attrs := ops.BatchNormAttrs{Eps: a.Eps, Sync: c.Opt.SyncBN}
+		y, mean, variance := ops.BatchNorm(b, x, op.In[1], op.In[2], attrs)
+		if c.Opt.SyncBN {
+			parts := ops.BatchNormDef.Rules.Decompose(b, y.Op)
+			y, mean, variance = parts[0], parts[1], parts[2]
+		}
+		how := "of each rank's own batch, as DistributedDataParallel does"
+		if c.Opt.SyncBN {
+			how = "of the global batch"
+		} else if c.Opt.DP*c.Opt.Microbatches <= 1 {
+			how = "of the batch"
+		}
+		c.Remark(op.Out[0], "normalises by the statistics %s, because @step is in training form", how)
+		n := float64(x.Type.Elems() / x.Type.Dims[1])
+		running(c, b, op.In[3], mean, a.Momentum, 1)
+		running(c, b, op.In[4], variance, a.Momentum, n/max(1, n-1))
+		return []*ir.Value{y}
+	})
+}
+
+// running updates the running statistic old: (1-m)*old + m*scale*batch.
+func running(c *pass.Context, b *ir.Builder, old, batch *ir.Value, m, scale float64) {
+	if old.Op != nil || old.Role != ir.Buffer {
+		c.Remark(old, "keeps its value because it is not a buffer: no running statistic is updated")
+		return
+	}
+	next := ops.Add(b, ops.MulScalar(b, old, 1-m), ops.MulScalar(b, batch, m*scale))
+	b.Update(old, b.Rename(next, old.Name+".next"))
+}
+
+// inferenceForm removes Dropout and spells out BatchNorm over the running statistics.
+func inferenceForm(c *pass.Context, f *ir.Func) {
+	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		switch op.Def {
+		case ops.DropoutDef:
+			return []*ir.Value{op.In[0]}
+		case ops.BatchNormStatDef:
+			return op.Def.Rules.Decompose(b, op)
+		}
+		return nil
+	})
+	uses := f.Uses()
+	f.Params = slices.DeleteFunc(f.Params, func(p *ir.Value) bool { return p.Role == ir.State && len(uses[p]) == 0 })
+	for i, p := range f.Params {
+		p.Index = i
+	}
+}
+
+// addLoss appends the loss of out to f: results loss_sum, count and, when metrics are asked for, correct.
+func addLoss(c *pass.Context, f *ir.Func, out *ir.Value, metrics bool) error {
+	b := ir.NewBuilder(f)
+	b.Loc = ir.Loc{Node: "loss", Derived: c.Pass}
+	if out.Op != nil {
+		b.Loc = c.Loc(out.Op.Loc)
+	}
+	l := &lossBuilder{c: c, b: b, out: out, metrics: metrics}
+	if c.Opt.Loss == "graph" {
+		l.sum = ops.Reshape(b, ops.Cast(b, out, dtype.F32), nil)
+		l.count = ops.Scalar(b, dtype.F32, 1)
+	} else if err := l.build(); err != nil {
+		return err
+	}
+	if l.sum.Op == nil { // a model that returns its input: results must not alias a parameter's name
+		l.sum = ops.AddScalar(b, l.sum, 0)
+	}
+	for _, r := range []struct {
+		name string
+		v    *ir.Value
+	}{{"loss_sum", l.sum}, {"count", l.count}, {"correct", l.correct}} {
+		if r.v != nil {
+			if r.v != out {
+				b.Rename(r.v, r.name)
+			}
+			b.Result(r.name, r.v)
+		}
+	}
+	return nil
+}
