@@ -68,6 +68,9 @@ var pointwiseRows = []row{
 		return outs(ops.Cast(w.b, w.value(in[0]), n.castTo()))
 	}},
 	{op: "CastLike", since: 15, min: 2, max: 2, rule: func(w *walker, n *node, in []*val) []*val {
+		if a := w.array(in[0]); a != nil { // only the type of the other operand matters
+			return known(castArray(n, a, in[1].t.DType))
+		}
 		return outs(ops.Cast(w.b, w.value(in[0]), in[1].t.DType))
 	}},
 }
