@@ -8,6 +8,7 @@
 package fuse
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -96,6 +97,9 @@ func (fu *fuser) affine(op *ir.Op, v *ir.Value) {
 		at, _, ok := group.OperandAccess(op, v)
 		if ok {
 			return
+		}
+		if at.Op == nil || fu.kind(at.Op) != kir.View {
+			panic(fmt.Sprintf("BUG: %s is not an affine view of %s", op, at.Name))
 		}
 		fu.c.Remark(at, "is copied: the views on it do not compose")
 		at.Op.Group = 1

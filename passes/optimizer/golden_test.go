@@ -1,0 +1,12 @@
+package optimizer
+
+import (
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir/irtest"
+	"github.com/gtc-compiler/gtc/passes/passtest"
+)
+
+func TestGolden(t *testing.T) {
+	passtest.Golden(t, "optimizer", Run, irtest.Options{Changes: true})
+}

@@ -1,0 +1,12 @@
+package recognize
+
+import (
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir/irtest"
+	"github.com/gtc-compiler/gtc/passes/passtest"
+)
+
+func TestGolden(t *testing.T) {
+	passtest.Golden(t, "recognize", Run, irtest.Options{Changes: false})
+}
