@@ -131,10 +131,7 @@ func (c *control) frame(r int, cc *controlConn, kind byte, b []byte) {
 			b = b[10+n:]
 		}
 	case kind == frameFail && len(b) >= 5:
-		f := &failure{kind: Kind(b[0]), rank: int(le.Uint32(b[1:])), detail: string(b[5:])}
-		if c.w.failLocal(f) && c.hub() {
-			c.tell(f, r)
-		}
+		c.w.failFrom(&failure{kind: Kind(b[0]), rank: int(le.Uint32(b[1:])), detail: string(b[5:])}, r)
 	case kind == frameBye:
 		if !c.hub() {
 			c.goodbye <- struct{}{}

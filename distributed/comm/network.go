@@ -12,7 +12,8 @@ import (
 type network struct {
 	w       *world
 	ln      net.Listener
-	session string // the job, as rank 0 named it
+	session string        // the job, as rank 0 named it
+	ready   chan struct{} // closed when session is set
 
 	mu      sync.Mutex
 	waiting map[pairKey]chan net.Conn
@@ -44,7 +45,7 @@ func openNetwork(w *world) (*network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen for data: %w", err)
 	}
-	n := &network{w: w, ln: ln, waiting: make(map[pairKey]chan net.Conn)}
+	n := &network{w: w, ln: ln, ready: make(chan struct{}), waiting: make(map[pairKey]chan net.Conn)}
 	go n.accept()
 	return n, nil
 }
@@ -79,7 +80,19 @@ func (n *network) accept() {
 	}
 }
 
+// name tells the network which job it serves.
+func (n *network) name(session string) {
+	n.session = session
+	close(n.ready)
+}
+
 func (n *network) admit(h hello) error {
+	// A peer that has the roster may dial before this rank has it.
+	select {
+	case <-n.ready:
+	case <-time.After(handshakeTime / 2):
+		return errors.New("this rank has not joined a job yet")
+	}
 	switch {
 	case h.Kind != "data" || h.Session != n.session:
 		return errors.New("this rank is not in your job")

@@ -90,6 +90,10 @@ func finish[T number](d []T, op ReduceOp, n int) {
 func combine[T number](d, a, b []T, op ReduceOp) {
 	switch op {
 	case Sum, Avg:
+		if f, ok := any(d).([]float32); ok {
+			addFloats(f, any(a).([]float32), any(b).([]float32))
+			return
+		}
 		add(d, a, b)
 	case Prod:
 		a, b = a[:len(d)], b[:len(d)]

@@ -65,7 +65,8 @@ func (w *world) host() error {
 		}
 		return err
 	}
-	w.hub, w.net.session = ro.Peers, ro.Session
+	w.hub = ro.Peers
+	w.net.name(ro.Session)
 	for r, c := range w.ctl.conns {
 		if r == 0 {
 			continue
@@ -112,29 +113,34 @@ func (w *world) join() error {
 	case len(ro.Peers) != w.size:
 		return fmt.Errorf("rank 0 lists %d ranks, not %d", len(ro.Peers), w.size)
 	}
-	w.hub, w.net.session, w.opt.Transport = ro.Peers, ro.Session, ro.Transport
+	w.hub, w.opt.Transport = ro.Peers, ro.Transport
+	w.net.name(ro.Session)
 	return w.formRoot(&controlMessenger{w.ctl})
 }
 
 // formRoot agrees on the backend of the whole job and starts the control
-// connections' loops.
+// connections' loops, before data connections are made: a rank that fails then
+// is known to all at once.
 func (w *world) formRoot(m messenger) error {
-	be, err := formBackend(w.root, m)
+	be, err := agreeShm(w.root, m)
 	if err != nil {
 		return err
 	}
-	w.root.be = be
 	for _, c := range w.ctl.conns {
 		if c != nil {
 			c.conn.SetDeadline(time.Time{})
 		}
 	}
-	if w.opt.Transport != TransportTCP && w.sameHost(w.root.ranks) {
-		if _, ok := be.(*shm); ok {
-			w.net.stop() // nobody will dial
-		}
-	}
 	w.ctl.start()
+	if be == nil {
+		if be, err = dialGroup(w.root); err != nil {
+			w.fail(&failure{kind: KindAborted, rank: w.rank, detail: err.Error()})
+			return err
+		}
+	} else {
+		w.net.stop() // all are on this host: nobody will dial
+	}
+	w.root.be = be
 	return nil
 }
 

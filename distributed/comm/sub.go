@@ -65,10 +65,13 @@ func (g *group) form(s *group, ranks []int, site *Site) error {
 		s.be = g.w.mem.join(s)
 		return nil
 	}
-	m := &parentMessenger{g: g, ranks: ranks, site: site}
-	be, err := formBackend(s, m)
+	be, err := agreeShm(s, &parentMessenger{g: g, ranks: ranks, site: site})
+	if err == nil && be == nil {
+		be, err = dialGroup(s)
+	}
 	if err != nil {
-		return err
+		f := g.w.fail(&failure{kind: KindAborted, rank: g.w.rank, detail: err.Error()})
+		return g.w.errorFor(&call{op: opBarrier, site: site}, f)
 	}
 	s.be = be
 	return nil
@@ -121,30 +124,27 @@ func (m *parentMessenger) recvFrom(r int) (agreement, error) {
 	return a, json.Unmarshal(buf[:end], &a)
 }
 
-// formBackend is called by every member of s. The leader offers shared memory
-// where all are on one host; when one of them cannot map it, all use TCP.
-func formBackend(s *group, m messenger) (backend, error) {
+// agreeShm is called by every member of s. The leader offers shared memory where
+// all are on one host. The result is nil, nil when one of them cannot map it:
+// all use TCP then.
+func agreeShm(s *group, m messenger) (backend, error) {
 	w := s.w
-	shared := w.opt.Transport != TransportTCP && w.sameHost(s.ranks)
-	if !shared {
-		return dialGroup(s)
-	}
 	var be backend
 	var err error
-	if s.rank == 0 {
+	switch {
+	case w.opt.Transport == TransportTCP:
+		return nil, nil
+	case !w.sameHost(s.ranks):
+	case s.rank == 0:
 		be, err = leadShm(s, m)
-	} else {
+	default:
 		be, err = followShm(s, m)
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case be != nil:
-		return be, nil
-	case w.opt.Transport == TransportShm:
-		return nil, fmt.Errorf("shared memory for group %q on rank %d is not available, and transport %q was asked for", s.name, w.rank, TransportShm)
+	if err == nil && be == nil && w.opt.Transport == TransportShm {
+		err = fmt.Errorf("group %q cannot use shared memory on rank %d, and GTC_COMM=shm asks for it: "+
+			"are all ranks on one host, and is there room in /dev/shm or GTC_SHM_DIR?", s.name, w.rank)
 	}
-	return dialGroup(s)
+	return be, err
 }
 
 // leadShm makes the segment and collects who could map it. It returns nil, nil

@@ -13,6 +13,7 @@ type world struct {
 	opt        Options
 
 	failed atomic.Pointer[failure] // first failure; set once
+	failMu sync.Mutex              // held while others are told
 	left   []atomic.Bool           // ranks that closed in good order
 	recent ring
 
@@ -53,26 +54,34 @@ func newWorld(opt Options) *world {
 
 // fail records the first failure of the job, tells the other ranks and gives
 // back the failure that counts, which may be an earlier one.
-func (w *world) fail(f *failure) *failure {
+func (w *world) fail(f *failure) *failure { return w.failFrom(f, -1) }
+
+// failFrom is fail for a failure that rank from told, or -1. The others are
+// told before any call of this rank can return, since the process may end
+// right then and would look like the one at fault.
+func (w *world) failFrom(f *failure, from int) *failure {
 	if len(f.detail) > maxDetail {
 		f.detail = f.detail[:maxDetail] + "..."
 	}
-	if w.failLocal(f) {
-		switch {
-		case w.ctl != nil:
-			w.ctl.tell(f, -1)
-		case w.mem != nil:
-			w.mem.tell(w.rank, f)
+	w.failMu.Lock()
+	if w.failed.Load() == nil {
+		if w.ctl != nil && (from < 0 || w.rank == 0) {
+			w.ctl.tell(f, from)
 		}
+		w.failLocal(f)
 	}
-	return w.failed.Load()
+	w.failMu.Unlock()
+	f = w.failed.Load()
+	if w.mem != nil {
+		w.mem.tell(w.rank, f)
+	}
+	return f
 }
 
-// failLocal records f without telling others, and wakes calls in progress.
-// It reports whether f is the first failure.
-func (w *world) failLocal(f *failure) bool {
+// failLocal records f, if it is the first, and wakes calls in progress.
+func (w *world) failLocal(f *failure) {
 	if !w.failed.CompareAndSwap(nil, f) {
-		return false
+		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +90,6 @@ func (w *world) failLocal(f *failure) bool {
 			g.be.kill()
 		}
 	}
-	return true
 }
 
 // markLeft records that rank r closed in good order: calls that still need it

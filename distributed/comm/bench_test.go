@@ -1,0 +1,61 @@
+package comm
+
+import (
+	"fmt"
+	"testing"
+)
+
+// BenchmarkAllReduce shows MB/s of the buffer that is reduced, per rank. The
+// ranks are goroutines; see TestProcesses for processes.
+func BenchmarkAllReduce(b *testing.B) {
+	for _, kind := range kinds {
+		for _, n := range []int{2, 4} {
+			for _, size := range []int{4, 64 << 10, 4 << 20} {
+				b.Run(fmt.Sprintf("%s/%d/%d", kind, n, size), func(b *testing.B) {
+					cs := open(b, kind, n, Options{})
+					s := site("d_w")
+					bufs := make([][]byte, n)
+					for r := range bufs {
+						bufs[r] = alignedBytes(size)
+					}
+					b.SetBytes(int64(size))
+					b.ReportAllocs()
+					b.ResetTimer()
+					must(b, cs, func(c Communicator) error {
+						for range b.N {
+							if err := c.AllReduce(s, bufs[c.Rank()], F32, Sum); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+					b.StopTimer()
+					closeAll(b, cs)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkReduce is the inner loop by itself, and copying for comparison.
+func BenchmarkReduce(b *testing.B) {
+	const size = 128 << 10
+	x, y, z := alignedBytes(size), alignedBytes(size), alignedBytes(size)
+	for _, dt := range []DType{F32, BF16, F16} {
+		for _, op := range []ReduceOp{Sum, Max} {
+			b.Run(dt.String()+"/"+op.String(), func(b *testing.B) {
+				srcs := [][]byte{x, y}
+				b.SetBytes(size)
+				for range b.N {
+					reduceInto(z, srcs, dt, op)
+				}
+			})
+		}
+	}
+	b.Run("copy", func(b *testing.B) {
+		b.SetBytes(size)
+		for range b.N {
+			copy(z, x)
+		}
+	})
+}
