@@ -279,12 +279,12 @@ static void split_grid(long m, long n, int threads, int *pm, int *pn) {
 
 static void run_parallel(const gemm_job *g, float *bp) {
 	long panels = ceil_div(g->n, GTC_NR), units = ceil_div(g->m, GTC_MR1);
-	int nt = gtc_threads_n, pm, pn;
-	if ((double)g->m * (double)g->n * (double)g->k < 64 * 1024) nt = 1;
-	split_grid(g->m, g->n, nt, &pm, &pn);
-#pragma omp parallel num_threads(nt) if (nt > 1)
+	int want = (double)g->m * (double)g->n * (double)g->k < 64 * 1024 ? 1 : gtc_threads_n;
+#pragma omp parallel num_threads(want) if (want > 1)
 	{
 		long t = gtc_tid();
+		int nt = gtc_team(), pm, pn;
+		split_grid(g->m, g->n, nt, &pm, &pn);
 		gtc_pack_b(bp, g->b, g->k, g->n, panels * t / nt, panels * (t + 1) / nt);
 #pragma omp barrier
 		long ti = t / pn, tj = t % pn;

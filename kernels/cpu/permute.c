@@ -136,10 +136,10 @@ void gtc_fill(float *out, long n, float value) {
 }
 
 void gtc_copy(const void *in, void *out, long bytes) {
-	int nt = gtc_for_threads((double)bytes / 16);
-#pragma omp parallel num_threads(nt) if (nt > 1)
+	int want = gtc_for_threads((double)bytes / 16);
+#pragma omp parallel num_threads(want) if (want > 1)
 	{
-		long t = gtc_tid(), blocks = (bytes + 63) / 64, lo = blocks * t / nt * 64, hi = blocks * (t + 1) / nt * 64;
+		long t = gtc_tid(), nt = gtc_team(), blocks = (bytes + 63) / 64, lo = blocks * t / nt * 64, hi = blocks * (t + 1) / nt * 64;
 		if (hi > bytes) hi = bytes;
 		if (hi > lo) memcpy((char *)out + lo, (const char *)in + lo, (size_t)(hi - lo));
 	}

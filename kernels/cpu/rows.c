@@ -36,11 +36,11 @@ static void add_part(const int64_t *idx, const float *upd, float *out, long rows
 int64_t gtc_scatter_add_rows(const int64_t *idx, const float *upd, float *out, long rows, long width, long n, long zero) {
 	for (long i = 0; i < n; i++)
 		if (idx[i] < -rows || idx[i] >= rows) return i;
-	int nt = gtc_for_threads((double)n * (double)width + (zero ? (double)rows * (double)width / 4 : 0));
-	int by_column = width >= 16 * nt;
-#pragma omp parallel num_threads(nt) if (nt > 1)
+	int want = gtc_for_threads((double)n * (double)width + (zero ? (double)rows * (double)width / 4 : 0));
+#pragma omp parallel num_threads(want) if (want > 1)
 	{
-		long t = gtc_tid();
+		long t = gtc_tid(), nt = gtc_team();
+		int by_column = width >= 16 * nt;
 		if (zero) {
 			size_t all = (size_t)(rows * width), lo = all * (size_t)t / (size_t)nt, hi = all * (size_t)(t + 1) / (size_t)nt;
 			memset(out + lo, 0, (hi - lo) * sizeof(float));

@@ -6,9 +6,13 @@
 
 #ifdef _OPENMP
 #include <omp.h>
+// gtc_tid and gtc_team are the calling thread's place in its team and the team's size, which may be smaller than what a
+// region asked for.
 static inline int gtc_tid(void) { return omp_get_thread_num(); }
+static inline int gtc_team(void) { return omp_get_num_threads(); }
 #else
 static inline int gtc_tid(void) { return 0; }
+static inline int gtc_team(void) { return 1; }
 #endif
 
 // gtc_threads_n is the thread count set by SetThreads; 1 without OpenMP.
