@@ -128,7 +128,9 @@ func (l *lossBuilder) classes(batch int) error {
 		return ir.Errorf(locOf(l.out), "--loss %s needs an output with a class dimension, %q is %s", l.c.Opt.Loss, l.out.Name, l.out.Type)
 	}
 	dim := classDim(dims)
-	l.c.Remark(l.out, "has its %d classes in dim %d of %d", dims[dim], dim, len(dims))
+	if !l.metrics {
+		l.c.Remark(l.out, "has its %d classes in dim %d of %d", dims[dim], dim, len(dims))
+	}
 	lead := slices.Delete(slices.Clone(dims), dim, dim+1)
 	l.target = b.Param("target", ir.T(dtype.I64, lead...), ir.Target)
 	l.weight = b.Param("sample_weight", ir.T(dtype.F32, batch), ir.Weight)
