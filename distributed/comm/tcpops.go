@@ -127,9 +127,9 @@ func (b *tcp) smallAllReduce(c *call) *failure {
 	return nil
 }
 
-// allReduce has each rank sum its part and send it to all. A peer sends its
-// part only after it has got ours of it whole, so no part is overwritten that
-// is still being sent.
+// allReduce has each rank sum its part and send it to all. The parts that this
+// rank gave away are overwritten in the second round, so the writers must be
+// done with them; they are soon, because every peer is reading.
 func (b *tcp) allReduce(c *call) *failure {
 	buf, n, me := c.dst, len(b.peers), b.g.rank
 	for i := 1; i < n; i++ {
@@ -141,6 +141,9 @@ func (b *tcp) allReduce(c *call) *failure {
 	}
 	lo, hi := partOf(len(buf), n, me)
 	if f := b.sum(c, buf[lo:hi], buf[lo:hi]); f != nil {
+		return f
+	}
+	if f := b.flush(); f != nil {
 		return f
 	}
 	if f := b.toAll(c, false, buf[lo:hi]); f != nil {
