@@ -123,7 +123,7 @@ func (r *roles) redirect(c, original *Parameter, lay layout) {
 		}
 		s.param = original
 		if lay == transposed { // twice transposed is direct
-			s.layout = map[layout]layout{direct: transposed, transposed: direct, flat: flat}[s.layout]
+			s.layout = map[layout]layout{direct: transposed, transposed: direct, flat: flat, repeated: repeated}[s.layout]
 		}
 	}
 	for _, s := range r.byName {

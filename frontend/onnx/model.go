@@ -17,7 +17,7 @@ const (
 	minIR    = 3
 	maxIR    = 14
 	minOpset = 7
-	maxOpset = 26
+	maxOpset = 28
 	maxDim   = 1 << 31 // elements along one dimension
 )
 
@@ -34,6 +34,8 @@ type Options struct {
 	Name string
 	// Outputs selects graph outputs by name, in that order; all of them when empty.
 	Outputs []string
+	// Fixed gives inputs that are known when compiling: they are constants of the program, not its inputs.
+	Fixed map[string]*ir.Tensor
 }
 
 // Model is a loaded and checked ONNX file. Tensor data stays in the file (memory-mapped) until it is read.

@@ -185,5 +185,7 @@ func importLpNorm(w *walker, n *node, in []*val) []*val {
 	default:
 		n.fail("p=%d is not supported", p)
 	}
+	zero := ops.Zeros(w.b, norm.Type) // a zero vector stays zero
+	norm = ops.Where(w.b, ops.Eq(w.b, norm, zero), ops.ScalarLike(w.b, norm, 1), norm)
 	return outs(ops.Div(w.b, x, ops.Expand(w.b, norm, x.Type.Dims)))
 }

@@ -404,7 +404,7 @@ func (n *node) sourcePos(i, from, to int, scale float64) float64 {
 		if to == 1 {
 			return 0
 		}
-		return x * float64(from-1) / float64(to-1)
+		return x * float64(from-1) / (scale*float64(from) - 1)
 	case "asymmetric":
 		return x / scale
 	default:

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 )
 
@@ -46,6 +47,7 @@ const (
 	direct     layout = iota
 	transposed        // a matrix stored as its transpose
 	flat              // dims of size 1 were added
+	repeated          // the leading dim was expanded
 )
 
 // source is where an operand's value comes from: a parameter, brought into the layout that the node reads.
@@ -104,8 +106,12 @@ func (m *Model) decideRoles() (*roles, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := r.add(t, t.name, direct, role, reason)
-		r.byName[t.name] = &source{param: p, dims: t.typ.Dims}
+		lay := direct
+		if role == RoleParameter && m.autoNamed(t.name) && m.batchRepeats(t) {
+			lay, reason = repeated, reason+"; stored once, the exporter had expanded it along the batch"
+		}
+		p := r.add(t, t.name, lay, role, reason)
+		r.byName[t.name] = &source{param: p, layout: lay, dims: t.typ.Dims}
 		if role == RoleParameter && m.autoNamed(t.name) {
 			auto = append(auto, t)
 		}
@@ -164,11 +170,33 @@ func (r *roles) add(t *tensor, name string, lay layout, role, reason string) *Pa
 		}
 	case flat:
 		p.Type.Dims = squeezed(t.typ.Dims)
+	case repeated:
+		p.Type.Dims = slices.Clone(t.typ.Dims)
+		p.Type.Dims[0] = 1
+		p.data = func() ([]byte, error) {
+			data, err := t.bytes()
+			return data[:min(len(data), p.Type.Bytes())], err
+		}
 	}
 	p.DType, p.Dims = p.Type.DType.String(), p.Type.Dims
 	r.params = append(r.params, p)
 	r.named[name] = p
 	return p
+}
+
+// batchRepeats reports whether a folded tensor is one slice repeated along a leading dim as long as the batch: a
+// class token that was expanded. Trained as it is, each sample of the batch would get a token of its own.
+func (m *Model) batchRepeats(t *tensor) bool {
+	d := t.typ.Dims
+	if len(d) < 2 || d[0] < 2 || !slices.ContainsFunc(m.inputs, func(in *onnxpb.ValueInfoProto) bool {
+		dims := in.Type.GetTensorType().GetShape().GetDim()
+		return len(dims) > 0 && dims[0].GetDimValue() == int64(d[0])
+	}) {
+		return false
+	}
+	data, err := t.bytes()
+	row := len(data) / d[0]
+	return err == nil && row > 0 && bytes.Equal(data[row:], data[:len(data)-row])
 }
 
 // squeezed drops dims of size 1.

@@ -202,6 +202,10 @@ func (w *walker) run(live []*node, dims map[string]int) (err error) {
 
 func (w *walker) declareInputs(dims map[string]int) error {
 	for _, in := range w.m.inputs {
+		if c := w.m.opts.Fixed[in.GetName()]; c != nil {
+			w.env[in.GetName()] = &val{t: c.Type, arr: c.Array()}
+			continue
+		}
 		t, err := w.m.inputType(in, dims)
 		if err != nil {
 			return err
@@ -288,11 +292,13 @@ func (w *walker) sourceVal(s *source) *val {
 	if made := w.views[key]; made != nil {
 		return &val{t: made.Type, v: made}
 	}
-	if s.layout == transposed {
-		v = ops.Transpose(w.b, v, []int{1, 0})
-		w.b.Rename(v, p.Name+".T")
-	} else {
+	switch s.layout {
+	case transposed:
+		v = w.b.Rename(ops.Transpose(w.b, v, []int{1, 0}), p.Name+".T")
+	case flat:
 		v = w.b.Rename(ops.Reshape(w.b, v, s.dims), p.Name+".view")
+	case repeated:
+		v = w.b.Rename(ops.Expand(w.b, v, s.dims), p.Name+".expand")
 	}
 	if w.outer == nil {
 		w.views[key] = v

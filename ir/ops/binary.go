@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 
@@ -146,7 +147,7 @@ func init() {
 func compare(d *ir.Def, doc string, takes kinds, holds func(c int, nan bool) bool) {
 	pointwise(d, pw{n: 2, doc: doc + ", as bool", takes: takes, result: dtype.Bool, noGrad: "bool result",
 		f: bin(func(x, y float64) float64 {
-			return b2f(holds(int(sign(x-y)), math.IsNaN(x) || math.IsNaN(y)))
+			return b2f(holds(cmp.Compare(x, y), math.IsNaN(x) || math.IsNaN(y)))
 		}),
 		i: binI(func(x, y int64) int64 {
 			c := 0
