@@ -290,6 +290,9 @@ func rotary(a *ir.Array) bool {
 	if first != 0 && first != 1 {
 		return false
 	}
+	if a.F[cols] == first { // the fastest column must have moved
+		return false
+	}
 	for j := range cols {
 		at := func(p int) float64 { return a.F[p*cols+j] }
 		if at(0) != first || math.Abs(at(1)) > 1 {

@@ -1,0 +1,205 @@
+package onnx
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+)
+
+// importBytes parses and imports; the error of either.
+func importBytes(data []byte, opts Options) error {
+	m, err := Parse(data, "", opts)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	_, err = m.Import()
+	return err
+}
+
+// TestErrors changes a good model in one way each and checks the message.
+func TestErrors(t *testing.T) {
+	cases := []struct {
+		name   string
+		change func(m *onnxpb.ModelProto, o *Options)
+		want   string
+	}{
+		{"open dimension", func(_ *onnxpb.ModelProto, o *Options) { o.Batch = 0 },
+			`m.onnx: dimension 0 of input "x", "batch", is open: give --dim batch=N or --batch N`},
+		{"unknown dimension", func(_ *onnxpb.ModelProto, o *Options) { o.Dims = map[string]int{"seq": 3} },
+			`m.onnx: --dim seq: no input has a dimension of that name; there are: batch`},
+		{"inner dimensions", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[0] = ramp("fc.weight", 1, 3, 4) },
+			"m.onnx: node \"mm\" (MatMul, opset 17)\n    net.py:7, in Net.forward\n  operand 1 has inner dimension 3, operand 0 has 4\n" +
+				"  note: operand 0 is \"x\" f32[2,4]\n  note: operand 1 is \"fc.weight\" f32[3,4]"},
+		{"broadcast", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1] = ramp("fc.bias", 1, 5) },
+			"operand 0 is f32[2,3], operand 1 is f32[5]: the shapes do not broadcast"},
+		{"undefined", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[2].Input[0] = "nope" },
+			`input 0 is "nope", which nothing makes`},
+		{"cycle", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[0].Input[0] = "y" },
+			`input 0, "y", depends on this node's own result: the graph has a cycle`},
+		{"unsorted", func(m *onnxpb.ModelProto, _ *Options) {
+			n := m.Graph.Node
+			n[0], n[1] = n[1], n[0]
+		}, `input 0 is "h", which node "mm" makes only later: nodes are not sorted`},
+		{"made twice", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[1].Output[0] = "h" },
+			`result "h" already exists: every value is made once`},
+		{"same initializer", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].Name = ptr("fc.weight") },
+			`initializer name "fc.weight" is empty or given twice`},
+		{"no such output", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Output[0].Name = ptr("z") },
+			`output "z" is made by no node`},
+		{"raw data length", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].Dims[0] = 4 },
+			`m.onnx: tensor "fc.bias" f32[4]: raw data has 12 bytes, not 16`},
+		{"negative dims", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].Dims[0] = -3 },
+			`tensor "fc.bias": dimension -3 is outside 0 to 2147483648`},
+		{"huge dims", func(m *onnxpb.ModelProto, _ *Options) {
+			m.Graph.Initializer[1].Dims = []int64{1 << 31, 1 << 31, 1 << 31}
+		}, "hold more elements than can be addressed"},
+		{"unsupported", func(m *onnxpb.ModelProto, _ *Options) {
+			m.Graph.Node[1].OpType, m.Graph.Node[2].OpType = ptr("Frob"), ptr("Loop")
+		}, "m.onnx: 2 nodes use operators that gtc cannot import\n  note: Frob (opset 17): \"add\"\n  note: Loop (opset 17): \"relu\""},
+		{"newer operator", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[2].OpType = ptr("Gelu") },
+			"note: Gelu (opset 17): needs opset 20: \"relu\""},
+		{"opset", func(m *onnxpb.ModelProto, _ *Options) { m.OpsetImport[0].Version = ptr(int64(3)) }, "opset 3 is outside 7 to"},
+		{"no opset", func(m *onnxpb.ModelProto, _ *Options) { m.OpsetImport = nil }, "imports no standard operator set"},
+		{"IR version", func(m *onnxpb.ModelProto, _ *Options) { m.IrVersion = ptr(int64(99)) }, "IR version 99 is outside"},
+		{"no graph", func(m *onnxpb.ModelProto, _ *Options) { m.Graph = nil }, "the file has no graph"},
+		{"attribute type", func(m *onnxpb.ModelProto, _ *Options) {
+			m.Graph.Node[2] = nodeOf("LeakyRelu", "relu", list("a"), list("y"), "alpha", 3)
+		}, `attribute "alpha" is of type INT, not FLOAT`},
+		{"too many inputs", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[2].Input = list("a", "a") },
+			"has 2 inputs, at most 1 are allowed"},
+		{"too few inputs", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[1].Input = list("h") },
+			"has 1 inputs, 2 are required"},
+		{"run-time shape", func(m *onnxpb.ModelProto, _ *Options) {
+			m.Graph.Input = append(m.Graph.Input, portOf("s", onnxpb.TensorProto_INT64, 2))
+			m.Graph.Node[2] = nodeOf("Reshape", "relu", list("a", "s"), list("y"))
+		}, `operand 1, "s", must be known when compiling, but it depends on the model's inputs or parameters`},
+		{"element type", func(m *onnxpb.ModelProto, _ *Options) {
+			m.Graph.Initializer[1].DataType = ptr(int32(onnxpb.TensorProto_STRING))
+		}, `tensor "fc.bias": element type STRING is not supported`},
+		{"freeze glob", func(_ *onnxpb.ModelProto, o *Options) { o.Freeze = []string{"conv*"} },
+			`--freeze "conv*" matches no float initializer`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			m, o := linearModel(), Options{Name: "m.onnx", Batch: 2}
+			m.Graph.Node[0].MetadataProps = []*onnxpb.StringStringEntryProto{
+				{Key: ptr(keyStack), Value: ptr("File \"/a/b/net.py\", line 7, in forward\n  x\nFile \"/v/torch/nn/linear.py\", line 1, in forward")},
+				{Key: ptr(keyClasses), Value: ptr("['app.Net', 'torch.nn.modules.linear.Linear', 'aten.linear.default']")},
+			}
+			c.change(m, &o)
+			err := importBytes(encode(m), o)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+// TestTruncated cuts a file at every length: always an error, never a panic.
+func TestTruncated(t *testing.T) {
+	data := encode(linearModel())
+	if err := importBytes(data, Options{Batch: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range data {
+		if err := importBytes(data[:n], Options{Batch: 2}); err == nil {
+			t.Errorf("the first %d of %d bytes import", n, len(data))
+		}
+	}
+}
+
+// TestNesting feeds messages nested far deeper than the decoder's stack would bear.
+func TestNesting(t *testing.T) {
+	g := &onnxpb.GraphProto{}
+	for range 60 {
+		g = &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{nodeOf("If", "n", list("c"), list("y"), "then_branch", g)}}
+	}
+	err := importBytes(encode(modelOf(17, g)), Options{})
+	if err == nil || !strings.Contains(err.Error(), "nest deeper than 100") {
+		t.Error(err)
+	}
+}
+
+func TestExternalData(t *testing.T) {
+	dir := t.TempDir()
+	raw := *ramp("", 0.1, 4, 3).RawData
+	write := func(name string, data []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "m"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write("m/w.bin", append(make([]byte, 8), raw...))
+	write("secret.bin", raw)
+	if err := os.Symlink("../secret.bin", filepath.Join(dir, "m", "link.bin")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ location, offset, length, want string }{
+		{"w.bin", "8", "48", ""},
+		{"w.bin", "8", "", ""},
+		{"w.bin", "9", "48", `external data "w.bin" has 56 bytes, 48 are wanted from offset 9 on`},
+		{"w.bin", "-8", "", `offset "-8" is not a size`},
+		{"w.bin", "99999999999999999999", "", "is not a size"},
+		{"w.bin", "0", "56", `length "56", not 48 bytes`},
+		{"../secret.bin", "0", "48", `external data "../secret.bin" is outside the model's folder`},
+		{filepath.Join(dir, "secret.bin"), "0", "48", "is outside the model's folder"},
+		{"link.bin", "0", "48", `external data "link.bin"`},
+		{"absent.bin", "0", "48", `external data "absent.bin"`},
+		{".", "0", "48", "is not a regular file"},
+	} {
+		m := linearModel()
+		w := m.Graph.Initializer[0]
+		w.RawData, w.DataLocation = nil, ptr(onnxpb.TensorProto_EXTERNAL)
+		for k, v := range map[string]string{"location": c.location, "offset": c.offset, "length": c.length} {
+			if v != "" {
+				w.ExternalData = append(w.ExternalData, &onnxpb.StringStringEntryProto{Key: ptr(k), Value: ptr(v)})
+			}
+		}
+		write("m/model.onnx", encode(m))
+		got := ""
+		model, err := Load(filepath.Join(dir, "m", "model.onnx"), Options{Batch: 2})
+		if err == nil {
+			if _, err = model.Import(); err == nil {
+				err = model.Close()
+			}
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s at %s: got %q, want %q", c.location, c.offset, got, c.want)
+		}
+	}
+}
+
+// FuzzImport feeds damaged models: the importer may refuse them, it may not panic or run away.
+func FuzzImport(f *testing.F) {
+	f.Add(encode(linearModel()))
+	f.Add(encode(functionModel()))
+	f.Add(encode(normModel()))
+	f.Add(encode(shapeModel()))
+	f.Add(encode(sequenceModel()))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Parse(data, "", Options{Batch: 2})
+		if err != nil {
+			return
+		}
+		defer m.Close()
+		mod, err := m.Import()
+		if err != nil {
+			return
+		}
+		if err := mod.Verify(); err != nil {
+			t.Error(err)
+		}
+		if _, err := m.Inspect(); err != nil {
+			t.Error(err)
+		}
+	})
+}
