@@ -21,10 +21,11 @@ type reduction struct {
 	i     func(x, y int64) int64
 	vjp   func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value
 	fill  func(r *rand.Rand, in []*ir.Array)
+	keep  string // the autocast rule
 }
 
 func init() {
-	defineReduction(ReduceSumDef, reduction{doc: "sum", op: "sum", kind: factor.Sum,
+	defineReduction(ReduceSumDef, reduction{doc: "sum", op: "sum", kind: factor.Sum, keep: "keep",
 		f: func(x, y float64) float64 { return x + y }, i: func(x, y int64) int64 { return x + y },
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value { return Expand(b, dy, in(op, 0)) }})
 	defineReduction(ReduceMaxDef, reduction{doc: "greatest element", op: "max", kind: factor.Max, start: math.Inf(-1),
@@ -33,7 +34,7 @@ func init() {
 	defineReduction(ReduceMinDef, reduction{doc: "least element", op: "min", kind: factor.Min, start: math.Inf(1),
 		f: func(x, y float64) float64 { return min(x, y) }, i: func(x, y int64) int64 { return min(x, y) },
 		vjp: extremeVJP})
-	defineReduction(ReduceProdDef, reduction{doc: "product", op: "prod", kind: factor.Prod, start: 1,
+	defineReduction(ReduceProdDef, reduction{doc: "product", op: "prod", kind: factor.Prod, start: 1, keep: "keep",
 		f: func(x, y float64) float64 { return x * y }, i: func(x, y int64) int64 { return x * y },
 		vjp: prodVJP, fill: someZeros})
 	defineArgmax()
@@ -42,7 +43,7 @@ func init() {
 
 func defineReduction(d *ir.Def, r reduction) {
 	d.Define(ir.Rules{
-		Attrs: ReduceAttrs{}, Operands: 1,
+		Attrs: ReduceAttrs{}, Operands: 1, Precision: r.keep,
 		Doc:   r.doc + " over Dims, which stay as size 1",
 		Infer: inferReduce,
 		Factors: func(op *ir.Op) factor.Rule {
