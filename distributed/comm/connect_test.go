@@ -53,6 +53,27 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// TestNetworkAddress meets at an address that is not loopback.
+func TestNetworkAddress(t *testing.T) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		ip, ok := a.(*net.IPNet)
+		if !ok || ip.IP.IsLoopback() || ip.IP.To4() == nil {
+			continue
+		}
+		for _, kind := range []string{"auto", "tcp"} {
+			cs := open(t, kind, 3, Options{Addr: ip.IP.String(), Token: "correct horse"})
+			must(t, cs, func(c Communicator) error { return checkReductions(c, 100, F32, Sum) })
+			closeAll(t, cs)
+		}
+		return
+	}
+	t.Skip("this machine has no address but loopback")
+}
+
 // TestTokenIsSecret listens in on a handshake.
 func TestTokenIsSecret(t *testing.T) {
 	const token = "a very secret token"

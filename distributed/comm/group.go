@@ -52,51 +52,65 @@ func (w *world) add(g *group) {
 	}
 }
 
+// Rank implements Communicator.
 func (g *group) Rank() int { return g.rank }
+// Size implements Communicator.
 func (g *group) Size() int { return len(g.ranks) }
 
+// AllReduce implements Communicator.
 func (g *group) AllReduce(s *Site, buf []byte, dt DType, op ReduceOp) error {
 	return g.do(opAllReduce, s, args{dst: buf, dt: dt, red: op})
 }
 
+// Reduce implements Communicator.
 func (g *group) Reduce(s *Site, buf []byte, dt DType, op ReduceOp, root int) error {
 	return g.do(opReduce, s, args{dst: buf, dt: dt, red: op, root: root})
 }
 
+// Broadcast implements Communicator.
 func (g *group) Broadcast(s *Site, buf []byte, dt DType, root int) error {
 	return g.do(opBroadcast, s, args{dst: buf, dt: dt, root: root})
 }
 
+// AllGather implements Communicator.
 func (g *group) AllGather(s *Site, dst, src []byte, dt DType) error {
 	return g.do(opAllGather, s, args{dst: dst, src: src, dt: dt})
 }
 
+// ReduceScatter implements Communicator.
 func (g *group) ReduceScatter(s *Site, dst, src []byte, dt DType, op ReduceOp) error {
 	return g.do(opReduceScatter, s, args{dst: dst, src: src, dt: dt, red: op})
 }
 
+// AllToAll implements Communicator.
 func (g *group) AllToAll(s *Site, dst, src []byte, dt DType) error {
 	return g.do(opAllToAll, s, args{dst: dst, src: src, dt: dt})
 }
 
+// Gather implements Communicator.
 func (g *group) Gather(s *Site, dst, src []byte, dt DType, root int) error {
 	return g.do(opGather, s, args{dst: dst, src: src, dt: dt, root: root})
 }
 
+// Scatter implements Communicator.
 func (g *group) Scatter(s *Site, dst, src []byte, dt DType, root int) error {
 	return g.do(opScatter, s, args{dst: dst, src: src, dt: dt, root: root})
 }
 
+// Barrier implements Communicator.
 func (g *group) Barrier(s *Site) error { return g.do(opBarrier, s, args{}) }
 
+// Send implements Communicator.
 func (g *group) Send(s *Site, buf []byte, dt DType, to int) error {
 	return g.do(opSend, s, args{src: buf, dt: dt, root: to})
 }
 
+// Recv implements Communicator.
 func (g *group) Recv(s *Site, buf []byte, dt DType, from int) error {
 	return g.do(opRecv, s, args{dst: buf, dt: dt, root: from})
 }
 
+// Abort implements Communicator.
 func (g *group) Abort(reason string) {
 	g.w.fail(&failure{kind: KindAborted, rank: g.w.rank, detail: reason})
 }
@@ -247,7 +261,7 @@ func overlaps(a, b []byte) bool {
 	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
 }
 
-// Close leaves the group; see Communicator.
+// Close implements Communicator.
 func (g *group) Close() error {
 	if g.closed.Swap(true) {
 		return nil

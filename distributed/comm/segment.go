@@ -24,7 +24,7 @@ const segmentStart = 4096 // first bytes: proof that two ranks mapped the same f
 
 // layout computes the layout for n ranks.
 func layout(n int) segment {
-	s := segment{n: n, chunk: 512 << 10, msg: 64 << 10}
+	s := segment{n: n, chunk: 256 << 10, msg: 64 << 10}
 	switch {
 	case n > 32:
 		s.chunk, s.msg = 64<<10, 4<<10

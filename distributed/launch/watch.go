@@ -15,68 +15,80 @@ import (
 // killAfter is what a rank that was asked to end by SIGTERM has left.
 const killAfter = 2 * time.Second
 
+// watcher is the state of watch.
+type watcher struct {
+	j       *job
+	running []bool
+	all     []Exit // by rank
+	order   []Exit // in which ranks ended
+	cause   error
+	stage   int // of ending the job: 1 grace runs, 2 SIGTERM sent, 3 SIGKILL sent
+	grace   <-chan time.Time
+}
+
 // watch waits for all ranks, and ends those that outlive a failure.
 func (j *job) watch(ctx context.Context, signals <-chan os.Signal) error {
 	n := len(j.procs)
-	all := make([]Exit, n)
-	running := make([]bool, n)
-	for r := range running {
-		running[r] = true
-	}
-	var order []Exit // in which ranks ended
-	var cause error
-	var grace <-chan time.Time
-	stage := 0 // of ending the job: 1 grace runs, 2 SIGTERM sent, 3 SIGKILL sent
-	begin := func(d time.Duration) {
-		stage++
-		grace = time.After(d)
+	w := &watcher{j: j, running: make([]bool, n), all: make([]Exit, n)}
+	for r := range w.running {
+		w.running[r] = true
 	}
 	cancelled := ctx.Done()
 	for left := n; left > 0; {
 		select {
 		case e := <-j.exits:
 			left--
-			e.Killed = stage >= 2 && e.Signal != 0 && cause == nil
-			running[e.Rank], all[e.Rank] = false, e
-			order = append(order, e)
-			if e.failed() && stage == 0 {
-				begin(j.o.Grace)
-			}
+			w.ended(e)
 		case s := <-signals:
-			sig := s.(syscall.Signal)
-			if cause != nil {
-				sig = syscall.SIGKILL // asked twice
-			} else {
-				cause = SignalError{sig}
-				if stage == 0 {
-					begin(j.o.Grace)
-				}
-			}
-			j.signal(running, sig)
+			w.stop(SignalError{s.(syscall.Signal)}, s.(syscall.Signal))
 		case <-cancelled:
 			cancelled = nil
-			if cause == nil {
-				cause = ctx.Err()
-			}
-			j.signal(running, syscall.SIGTERM)
-			if stage == 0 {
-				begin(j.o.Grace)
-			}
-		case <-grace:
-			if stage == 1 {
-				j.signal(running, syscall.SIGTERM)
-				begin(killAfter)
-				continue
-			}
-			// A stopped process acts on no other signal.
-			j.signal(running, syscall.SIGKILL)
-			begin(killAfter)
+			w.stop(ctx.Err(), syscall.SIGTERM)
+		case <-w.grace:
+			w.escalate()
 		}
 	}
-	for _, w := range j.outputs {
-		w.flush()
+	for _, p := range j.outputs {
+		p.flush()
 	}
-	return verdict(order, all, cause)
+	return verdict(w.order, w.all, w.cause)
+}
+
+func (w *watcher) ended(e Exit) {
+	e.Killed = w.stage >= 2 && e.Signal != 0 && w.cause == nil
+	w.running[e.Rank], w.all[e.Rank] = false, e
+	w.order = append(w.order, e)
+	if e.failed() && w.stage == 0 {
+		w.next(w.j.o.Grace)
+	}
+}
+
+// stop passes on a wish from outside to end; the second one is not asked nicely.
+func (w *watcher) stop(cause error, sig syscall.Signal) {
+	if w.cause != nil {
+		sig = syscall.SIGKILL
+	} else {
+		w.cause = cause
+	}
+	w.j.signal(w.running, sig)
+	if w.stage == 0 {
+		w.next(w.j.o.Grace)
+	}
+}
+
+// escalate is what happens when the grace is over.
+func (w *watcher) escalate() {
+	sig := syscall.SIGTERM
+	if w.stage > 1 {
+		sig = syscall.SIGKILL // a stopped process acts on no other signal
+	}
+	w.j.signal(w.running, sig)
+	w.next(killAfter)
+}
+
+func (w *watcher) next(d time.Duration) {
+	w.stage++
+	w.grace = time.After(d)
 }
 
 func (j *job) signal(running []bool, sig syscall.Signal) {
