@@ -54,6 +54,7 @@ func (w *world) add(g *group) {
 
 // Rank implements Communicator.
 func (g *group) Rank() int { return g.rank }
+
 // Size implements Communicator.
 func (g *group) Size() int { return len(g.ranks) }
 
