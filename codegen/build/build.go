@@ -132,7 +132,7 @@ func vendor(files map[string][]byte, f *Folder) error {
 			return err
 		}
 		ext := path.Ext(name)
-		if d.IsDir() || strings.HasSuffix(name, "_test.go") || !slices.Contains([]string{".go", ".c", ".h"}, ext) {
+		if d.IsDir() || strings.HasSuffix(name, "_test.go") || !slices.Contains([]string{".go", ".s", ".c", ".h"}, ext) {
 			return nil
 		}
 		text, err := fs.ReadFile(f.Runtime, name)
