@@ -10,9 +10,9 @@ import (
 // Counter-based random numbers: a pure function of seed, counter and element, so that recomputation and any
 // split over ranks give the same numbers (the idea of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 var (
-	RandDef    = ir.NewOp("rand")
-	RandAtDef  = ir.NewOp("rand_at")
-	DropoutDef = ir.NewOp("dropout")
+	RandDef     = ir.NewOp("rand")
+	RandBitsDef = ir.NewOp("rand_bits")
+	DropoutDef  = ir.NewOp("dropout")
 )
 
 // RandAttrs: Seed tells the streams of one program apart; Dims is the result's shape.
@@ -21,8 +21,8 @@ type RandAttrs struct {
 	Dims []int
 }
 
-// RandAtAttrs: Seed as in RandAttrs.
-type RandAtAttrs struct{ Seed int }
+// RandBitsAttrs: Seed chooses one of the hash functions.
+type RandBitsAttrs struct{ Seed int }
 
 // DropoutAttrs: P is the probability of zero, in [0,1); Seed as in RandAttrs.
 type DropoutAttrs struct {
@@ -35,9 +35,10 @@ func Rand(b *ir.Builder, counter *ir.Value, seed int, dims []int) *ir.Value {
 	return b.Emit(RandDef, RandAttrs{seed, dims}, counter)
 }
 
-// RandAt gives an f32 uniform number in [0,1) for each pair of elements of counter and index (i64, equal dims).
-func RandAt(b *ir.Builder, counter, index *ir.Value, seed int) *ir.Value {
-	return b.Emit(RandAtDef, RandAtAttrs{seed}, counter, index)
+// RandBits hashes each element of x (i64, not negative, read modulo 2^32) into an i64 in [0,2^31). It is what Rand
+// is made of.
+func RandBits(b *ir.Builder, x *ir.Value, seed int) *ir.Value {
+	return b.Emit(RandBitsDef, RandBitsAttrs{seed}, x)
 }
 
 // Dropout zeroes elements of x with probability p and divides the others by 1-p, by an i64 scalar counter.
@@ -62,12 +63,11 @@ func inferRand(op *ir.Op) ([]ir.Type, error) {
 	return []ir.Type{ir.T(dtype.F32, dims...)}, checkCounter(op.In[0], 0)
 }
 
-func inferRandAt(op *ir.Op) ([]ir.Type, error) {
-	c, i := op.In[0].Type, op.In[1].Type
-	if c.DType != dtype.I64 || !c.Equal(i) {
-		return nil, fmt.Errorf("operands are %s and %s, must be i64 of equal dims", c, i)
+func inferRandBits(op *ir.Op) ([]ir.Type, error) {
+	if t := op.In[0].Type; t.DType != dtype.I64 {
+		return wrong("operand 0 is %s, want i64", t)
 	}
-	return []ir.Type{c.With(dtype.F32)}, nil
+	return types(op.In[0].Type)
 }
 
 func inferDropout(op *ir.Op) ([]ir.Type, error) {

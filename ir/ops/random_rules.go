@@ -5,7 +5,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
-	"github.com/gtc-compiler/gtc/ir/factor"
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
@@ -29,24 +28,22 @@ func init() {
 		},
 		Doc: "uniform random numbers in [0,1), a function of seed, counter and position",
 	})
-	RandAtDef.Define(ir.Rules{
-		Attrs: RandAtAttrs{}, Operands: 2, Infer: inferRandAt, NoGrad: "integer operands",
-		Factors: func(op *ir.Op) factor.Rule { return factor.Pointwise(op.In[0].Type.Dims, 2, 1) },
+	RandBitsDef.Define(ir.Rules{
+		Attrs: RandBitsAttrs{}, Operands: 1, Infer: inferRandBits, NoGrad: "integer operands", Factors: pointwiseRule,
 		Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
-			out, seed := arrays(op), op.Attrs.(RandAtAttrs).Seed
-			for i := range out[0].F {
-				out[0].F[i] = uniform(seed, in[0].I[i], in[1].I[i])
+			out, seed := arrays(op), op.Attrs.(RandBitsAttrs).Seed
+			for i, x := range in[0].I {
+				out[0].I[i] = randBits(seed, x)
 			}
 			return out
 		},
 		Impl: func(op *ir.Op) kir.Impl {
-			return kir.Impl{Kind: kir.Pointwise, Expr: []*kir.Expr{uniformExpr(op.Attrs.(RandAtAttrs).Seed)}}
+			return kir.Impl{Kind: kir.Pointwise, Expr: []*kir.Expr{randBitsExpr(op.Attrs.(RandBitsAttrs).Seed)}}
 		},
 		Samples: func(*rand.Rand) []ir.Sample {
-			t := ir.T(dtype.I64, 4, 6)
-			return []ir.Sample{{In: []ir.Type{t, t}, Attrs: RandAtAttrs{7}, Limit: 1 << 40}}
+			return []ir.Sample{{In: []ir.Type{ir.T(dtype.I64, 4, 6)}, Attrs: RandBitsAttrs{7}, Limit: 1 << 40}}
 		},
-		Doc: "a uniform random number in [0,1) for each counter and index",
+		Doc: "each element hashed into [0,2^31)",
 	})
 	DropoutDef.Define(ir.Rules{
 		Attrs: DropoutAttrs{}, Operands: 2, Infer: inferDropout,
@@ -77,7 +74,8 @@ func init() {
 }
 
 // randParts numbers the elements of the whole tensor through one small iota per dim. Split over ranks, each rank
-// slices its part of those, so that its numbers are those of the unsplit program.
+// slices its part of those, so that its numbers are those of the unsplit program. Two keys made of the counter go
+// in before and after the first hash of the index, so that no two counters' numbers are shifts of each other.
 func randParts(b *ir.Builder, counter *ir.Value, seed int, dims []int) *ir.Value {
 	index := Zeros(b, ir.T(dtype.I64, dims...))
 	for d, stride := range ir.Strides(dims) {
@@ -87,53 +85,74 @@ func randParts(b *ir.Builder, counter *ir.Value, seed int, dims []int) *ir.Value
 		line := MulScalar(b, Iota(b, dtype.I64, with(filled(len(dims), 1), d, dims[d]), d), float64(stride))
 		index = Add(b, index, Expand(b, line, dims))
 	}
-	return RandAt(b, BroadcastTo(b, counter, dims), index, seed)
+	key := RandBits(b, counter, 4*seed)
+	h := RandBits(b, Add(b, index, BroadcastTo(b, key, dims)), 4*seed+1)
+	h = RandBits(b, Add(b, h, BroadcastTo(b, RandBits(b, key, 4*seed+2), dims)), 4*seed+3)
+	return MulScalar(b, Cast(b, Div(b, h, ScalarLike(b, h, 1<<7)), dtype.F32), 1.0/(1<<24))
 }
 
-// The generator hashes counter and index into 32 bits, in signed 64-bit arithmetic that never overflows, so that C,
-// CUDA and Go agree without unsigned types: every multiplier is below 2^31 less a margin, every other factor below 2^32
-// plus a little. Additions of a number's own high part stand for the usual xor-shifts.
+// uniform is what randParts computes for one element: 24 random bits as a fraction.
+func uniform(seed int, counter, index int64) float64 {
+	key := randBits(4*seed, counter)
+	h := randBits(4*seed+1, index+key)
+	return float64(randBits(4*seed+3, h+randBits(4*seed+2, key))>>7) / (1 << 24)
+}
+
+// The hash works modulo the prime p = 2^31-1 in signed 64-bit arithmetic that never overflows, so that C, CUDA and
+// Go agree without unsigned types or shifts. x^5 is a permutation modulo p (5 does not divide p-1) and far from
+// linear. Values are reduced only to below word+2: y%word + y/word is y modulo p.
 const (
-	word     = 1 << 32
-	randMul  = 0x5bd1e995 // MurmurHash2's multiplier
-	randMul2 = 0x2545f491 // the high half of xorshift*'s
-	randMul3 = 0x61c88647 // 2^32 less the golden ratio's
+	word    = 1 << 31
+	randMul = 0x5bd1e995 // any multiplier below 2^30.9 does; this is MurmurHash2's
 )
 
-// seedWord spreads seed over 32 bits (SplitMix64's finaliser).
+// seedWord spreads seed over a number below word (SplitMix64's finaliser).
 func seedWord(seed int) int64 {
 	z := uint64(seed)*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return int64((z ^ z>>31) >> 32)
+	return int64((z ^ z>>31) >> 33)
 }
 
-// uniform is what rand_at computes for one element; counter and index are not negative.
-func uniform(seed int, counter, index int64) float64 {
-	h := mixWord((counter%word*randMul3)%word + seedWord(seed))
-	h = mixWord(h + index%word)
-	return float64(h/(1<<8)) * (1.0 / (1 << 24))
+// modular is the arithmetic of the hash, over int64 or over kernel expressions.
+type modular[T any] struct {
+	num                func(v int64) T
+	add, mul, div, mod func(x, y T) T
 }
 
-// mixWord expects less than 2^33.
-func mixWord(h int64) int64 {
-	h %= word
-	h = (h + h/(1<<15)) % word * randMul % word
-	h = (h + h/(1<<13)) % word * randMul2 % word
-	return (h + h/(1<<16)) % word
-}
-
-// uniformExpr is uniform as a kernel expression of counter (operand 0) and index (operand 1).
-func uniformExpr(seed int) *kir.Expr {
-	num := func(v int64) *kir.Expr { return kir.Const(dtype.I64, float64(v)) }
-	low := func(x *kir.Expr) *kir.Expr { return kir.Bin("mod", x, num(word)) }
-	add := func(x, y *kir.Expr) *kir.Expr { return kir.Bin("add", x, y) }
-	mul := func(x *kir.Expr, v int64) *kir.Expr { return low(kir.Bin("mul", x, num(v))) }
-	fold := func(x *kir.Expr, by int64) *kir.Expr { return low(add(x, kir.Bin("div", x, num(by)))) }
-	mix := func(x *kir.Expr) *kir.Expr {
-		return fold(mul(fold(mul(fold(low(x), 1<<15), randMul), 1<<13), randMul2), 1<<16)
+// reduce brings less than 2^63 below word+2.
+func (m modular[T]) reduce(x T) T {
+	for range 2 {
+		x = m.add(m.mod(x, m.num(word)), m.div(x, m.num(word)))
 	}
-	h := mix(add(mul(low(kir.Arg(0)), randMul3), num(seedWord(seed))))
-	h = mix(add(h, low(kir.Arg(1))))
-	return kir.Bin("mul", kir.Cast(dtype.F32, kir.Bin("div", h, num(1<<8))), kir.Const(dtype.F32, 1.0/(1<<24)))
+	return x
+}
+
+func (m modular[T]) times(x, y T) T { return m.reduce(m.mul(x, y)) }
+
+// bits is (x*randMul + seed)^5 modulo p.
+func (m modular[T]) bits(seed int, x T) T {
+	x = m.reduce(m.add(m.mul(m.mod(x, m.num(2*word)), m.num(randMul)), m.num(seedWord(seed))))
+	square := m.times(x, x)
+	return m.mod(m.times(m.times(square, square), x), m.num(word))
+}
+
+func randBits(seed int, x int64) int64 {
+	m := modular[int64]{
+		num: func(v int64) int64 { return v },
+		add: func(x, y int64) int64 { return x + y }, mul: func(x, y int64) int64 { return x * y },
+		div: func(x, y int64) int64 { return x / y }, mod: func(x, y int64) int64 { return x % y },
+	}
+	return m.bits(seed, x)
+}
+
+func randBitsExpr(seed int) *kir.Expr {
+	bin := func(op string) func(x, y *kir.Expr) *kir.Expr {
+		return func(x, y *kir.Expr) *kir.Expr { return kir.Bin(op, x, y) }
+	}
+	m := modular[*kir.Expr]{
+		num: func(v int64) *kir.Expr { return kir.Const(dtype.I64, float64(v)) },
+		add: bin("add"), mul: bin("mul"), div: bin("div"), mod: bin("mod"),
+	}
+	return m.bits(seed, kir.Arg(0))
 }
