@@ -144,7 +144,7 @@ func foldUniform(b *ir.Builder, op *ir.Op) *ir.Value {
 // foldPointwise evaluates an elementwise op once, on one element.
 func foldPointwise(b *ir.Builder, op *ir.Op, vals []float64) *ir.Value {
 	r := &op.Def.Rules
-	if r.Impl == nil || r.Eval == nil || len(vals) == 0 || op.Def == ops.RandAtDef || r.Impl(op).Kind != kir.Pointwise {
+	if r.Impl == nil || r.Eval == nil || len(vals) == 0 || r.Impl(op).Kind != kir.Pointwise {
 		return nil
 	}
 	out := op.Out[0].Type
