@@ -90,63 +90,108 @@ static void tap_offsets(int32_t *off, const geometry *g) {
 			}
 }
 
-// taps_tile computes t[MR][GTC_NR] = w[MR, K] . x[off[k] + lane].
-#define GTC_TAPS(MR, NV)                                                                                                \
-	static NOINLINE void taps_##MR##_##NV(long K, const float *w, long ldw, const float *x, const int32_t *off, float *t) { \
-		gtc_ukr_indirect(MR, NV, K, w, ldw, x, off, t, GTC_NR);                                                  \
+#define GTC_TAPS(MR, NV)                                                                                                       \
+	static NOINLINE void taps_##MR##_##NV(long K, const float *w, const float *x, const int32_t *off, float *c, long ldc,   \
+					      const float *bias) {                                                              \
+		gtc_ukr_indirect(MR, NV, K, w, x, off, c, ldc, bias);                                                           \
 	}
+#define GTC_TAPS2(MR) GTC_TAPS(MR, 1) GTC_TAPS(MR, 2)
+typedef void (*taps_fn)(long, const float *, const float *, const int32_t *, float *, long, const float *);
 #if VL == 8
-GTC_TAPS(6, 1) GTC_TAPS(6, 2) GTC_TAPS(2, 1) GTC_TAPS(2, 2)
-#define TAPS_BIG(nv) ((nv) == 1 ? taps_6_1 : taps_6_2)
-#define TAPS_SMALL(nv) ((nv) == 1 ? taps_2_1 : taps_2_2)
-enum { SMALL = 2 };
+GTC_TAPS2(6) GTC_TAPS2(4) GTC_TAPS2(2)
+static const taps_fn taps_table[3][2] = {{taps_2_1, taps_2_2}, {taps_4_1, taps_4_2}, {taps_6_1, taps_6_2}};
 #else
-GTC_TAPS(12, 1) GTC_TAPS(12, 2) GTC_TAPS(4, 1) GTC_TAPS(4, 2)
-#define TAPS_BIG(nv) ((nv) == 1 ? taps_12_1 : taps_12_2)
-#define TAPS_SMALL(nv) ((nv) == 1 ? taps_4_1 : taps_4_2)
-enum { SMALL = 4 };
+GTC_TAPS2(12) GTC_TAPS2(8) GTC_TAPS2(4)
+static const taps_fn taps_table[3][2] = {{taps_4_1, taps_4_2}, {taps_8_1, taps_8_2}, {taps_12_1, taps_12_2}};
 #endif
 
-// store_tile copies the wanted outputs of a tile, virtual outputs [q0, q0+nq), into one output plane.
-static void store_row(float *y, const float *t, const geometry *g, long q0, long nq, float bias) {
-	long oh = q0 / g->Wv, ow = q0 % g->Wv;
-	for (long q = 0; q < nq;) {
-		long n = min_l(nq - q, g->OW - ow);
-		float *o = y + oh * g->OW + ow;
-		for (long j = 0; j < n; j += VL) {
-			long w = min_l(VL, n - j);
-			vstore_n(o + j, vload_n(t + q + j, w, 0) + bias, w);
-		}
-		q += g->Wv - ow, oh++, ow = 0;
-	}
+static int tile_class(long mr) { return mr > GTC_MR2 ? 2 : mr > GTC_MR1 ? 1 : 0; }
+static const int tile_rows[3] = {GTC_MR1, GTC_MR2, GTC_MR};
+
+// packed_rows is the rows of one group's packed weights: whole tiles, and a last one padded to a kernel's height.
+static long packed_rows(long rows) {
+	long full = rows / GTC_MR * GTC_MR, rest = rows - full;
+	return full + (rest ? tile_rows[tile_class(rest)] : 0);
+}
+static size_t packed_floats(const geometry *g) { return (size_t)(g->groups * packed_rows(g->OG) * g->K); }
+
+// weight_at reads the weight of row o and tap k of a group: the forward weights, or with flip the data gradient's,
+// f[c, (o, kh, kw)] = w[o, c, KH-1-kh, KW-1-kw], where g describes the flipped problem.
+static float weight_at(const float *w, const geometry *g, long grp, long o, long k, int flip) {
+	if (!flip) return w[(grp * g->OG + o) * g->K + k];
+	long T = g->KH * g->KW;
+	return w[((grp * g->CG + k / T) * g->OG + o) * T + T - 1 - k % T];
 }
 
-// conv_rows computes virtual outputs [q0, q1) of one image and group. x: its planes; w: [OG, K] with wrows readable rows.
-static void conv_rows(const geometry *g, const float *x, const float *w, const float *bias, const int32_t *off, float *y, long q0, long q1) {
-	float t[GTC_MR * GTC_NR] __attribute__((aligned(64)));
-	for (long q = q0; q < q1; q += GTC_NR) {
-		long nq = min_l(GTC_NR, q1 - q), nv = nq > VL ? 2 : 1;
-		for (long o = 0; o < g->OG;) {
-			long left = g->OG - o, rows = left >= GTC_MR ? GTC_MR : min_l(left, SMALL);
-			if (rows == GTC_MR)
-				TAPS_BIG(nv)(g->K, w + o * g->K, g->K, x + q, off, t);
-			else if (rows == SMALL)
-				TAPS_SMALL(nv)(g->K, w + o * g->K, g->K, x + q, off, t);
-			else
-				for (long r = 0; r < rows; r++) TAPS_SMALL(nv)(g->K, w + (o + r) * g->K, 0, x + q, off, t + r * GTC_NR);
-			for (long r = 0; r < rows; r++) store_row(y + (o + r) * g->OH * g->OW, t + r * GTC_NR, g, q, nq, bias ? bias[o + r] : 0);
-			o += rows;
+static void pack_weights(float *dst, const float *w, const geometry *g, int flip) {
+	for (long grp = 0; grp < g->groups; grp++)
+		for (long o = 0; o < g->OG; o += GTC_MR) {
+			long mr = min_l(GTC_MR, g->OG - o), rows = tile_rows[tile_class(mr)];
+			for (long k = 0; k < g->K; k++)
+				for (long r = 0; r < rows; r++) *dst++ = r < mr ? weight_at(w, g, grp, o + r, k, flip) : 0;
+		}
+}
+
+// segment says that n outputs at lane q of a panel go to offset at of the output plane.
+typedef struct {
+	long q, at, n;
+} segment;
+
+// cut_panel splits virtual outputs [q0, q0+nq) at the ends of output rows and drops what lies past them.
+static int cut_panel(segment *s, const geometry *g, long q0, long nq) {
+	long oh = q0 / g->Wv, ow = q0 % g->Wv;
+	int count = 0;
+	for (long q = 0; q < nq;) {
+		long n = min_l(nq - q, g->OW - ow);
+		if (n > 0) s[count++] = (segment){q, oh * g->OW + ow, n};
+		q += g->Wv - ow, oh++, ow = 0;
+	}
+	return count;
+}
+
+static void store_row(float *y, const float *t, const segment *s, int count) {
+	for (int i = 0; i < count; i++)
+		for (long j = 0; j < s[i].n; j += VL) {
+			long w = min_l(VL, s[i].n - j);
+			vstore_n(y + s[i].at + j, vload(t + s[i].q + j), w);
+		}
+}
+
+enum { PANELS = 4 }; // panels that share a tile of weights while it is in the first-level cache
+
+// conv_panels computes virtual outputs [q0, q1), at most PANELS panels, of one image and group.
+static void conv_panels(const geometry *g, const float *x, const float *w, const float *bias, const int32_t *off, float *y, long q0, long q1) {
+	float t[GTC_MR * GTC_NR + VL] __attribute__((aligned(64))), tb[GTC_MR];
+	segment seg[PANELS][GTC_NR];
+	int count[PANELS];
+	long plane = g->OH * g->OW;
+	for (long q = q0, p = 0; q < q1; q += GTC_NR, p++) count[p] = cut_panel(seg[p], g, q, min_l(GTC_NR, q1 - q));
+	for (long o = 0; o < g->OG; o += GTC_MR) {
+		long mr = min_l(GTC_MR, g->OG - o), rows = tile_rows[tile_class(mr)];
+		const float *wt = w + o * g->K;
+		for (long r = 0; r < rows; r++) tb[r] = bias && r < mr ? bias[o + r] : 0;
+		for (long q = q0, p = 0; q < q1; q += GTC_NR, p++) {
+			long nq = min_l(GTC_NR, q1 - q);
+			taps_fn fn = taps_table[tile_class(mr)][nq > VL];
+			if (mr == rows && count[p] == 1 && seg[p][0].n == GTC_NR) {
+				fn(g->K, wt, x + q, off, y + o * plane + seg[p][0].at, plane, tb);
+				continue;
+			}
+			fn(g->K, wt, x + q, off, t, GTC_NR, tb);
+			for (long r = 0; r < mr; r++) store_row(y + (o + r) * plane, t + r * GTC_NR, seg[p], count[p]);
 		}
 	}
 }
 
 // run_conv is the forward-like computation over images, groups and, when those are few, bands of virtual outputs.
-static void run_conv(const geometry *g, const float *x, const float *w, const float *bias, float *y) {
-	long pairs = g->N * g->groups, bands = pairs >= 8 ? 1 : min_l(8, ceil_div(g->Q, 4 * GTC_NR));
-	long band = round_up(ceil_div(g->Q, bands), GTC_NR);
+// ws receives the packed weights.
+static void run_conv(const geometry *g, const float *x, const float *w, int flip, const float *bias, float *y, float *ws) {
+	long pairs = g->N * g->groups, bands = pairs >= 8 ? 1 : min_l(8, ceil_div(g->Q, PANELS * GTC_NR));
+	long band = round_up(ceil_div(g->Q, bands), GTC_NR), wrows = packed_rows(g->OG);
 	size_t image = image_floats(g, g->CG);
-	int nt = gtc_for_threads((double)g->N * (double)g->O * (double)g->Q * (double)g->K / 8);
-#pragma omp parallel num_threads(nt) if (nt > 1)
+	int want = gtc_for_threads((double)g->N * (double)g->O * (double)g->Q * (double)g->K / 8);
+	pack_weights(ws, w, g, flip);
+#pragma omp parallel num_threads(want) if (want > 1)
 	{
 		float *buf = gtc_scratch((image + (size_t)g->K) * sizeof(float));
 		int32_t *off = (int32_t *)(buf + image);
@@ -154,70 +199,61 @@ static void run_conv(const geometry *g, const float *x, const float *w, const fl
 		tap_offsets(off, g);
 #pragma omp for schedule(static)
 		for (long t = 0; t < pairs * bands; t++) {
-			long p = t / bands, q0 = t % bands * band, grp = p % g->groups, n = p / g->groups;
+			long p = t / bands, q0 = t % bands * band, grp = p % g->groups, n = p / g->groups, q1 = min_l(g->Q, q0 + band);
 			if (q0 >= g->Q) continue;
 			if (p != have) copy_planes(buf, x + (n * g->C + grp * g->CG) * g->H * g->W, g, g->CG), have = p;
-			conv_rows(g, buf, w + grp * g->OG * g->K, bias ? bias + grp * g->OG : NULL, off,
-				  y + (n * g->O + grp * g->OG) * g->OH * g->OW, q0, min_l(g->Q, q0 + band));
+			for (long q = q0; q < q1; q += PANELS * GTC_NR)
+				conv_panels(g, buf, ws + grp * wrows * g->K, bias ? bias + grp * g->OG : NULL, off,
+					    y + (n * g->O + grp * g->OG) * g->OH * g->OW, q, min_l(q1, q + PANELS * GTC_NR));
 		}
 	}
 }
 
 size_t gtc_conv_fwd_workspace(const conv_dims *d) {
-	(void)d;
-	return 0;
+	geometry g = forward_geometry(d);
+	return align64(packed_floats(&g) * sizeof(float));
 }
 
 void gtc_conv_fwd(const float *x, const float *w, const float *bias, float *y, void *ws, const conv_dims *d) {
-	(void)ws;
 	geometry g = forward_geometry(d);
-	if (g.N > 0 && g.OH > 0 && g.OW > 0) run_conv(&g, x, w, bias, y);
+	if (g.N > 0 && g.OH > 0 && g.OW > 0) run_conv(&g, x, w, 0, bias, y, ws);
 }
 
 size_t gtc_conv_bwd_data_workspace(const conv_dims *d) {
-	return align64((size_t)(d->O * (d->C / d->groups) * d->KH * d->KW) * sizeof(float));
-}
-
-// flip_weights turns w[g, o, c, kh, kw] into f[g, c, o, KH-1-kh, KW-1-kw].
-static void flip_weights(float *f, const float *w, const conv_dims *d) {
-	long CG = d->C / d->groups, OG = d->O / d->groups, T = d->KH * d->KW;
-	for (long g = 0; g < d->groups; g++)
-		for (long o = 0; o < OG; o++)
-			for (long c = 0; c < CG; c++) {
-				const float *s = w + ((g * OG + o) * CG + c) * T;
-				float *q = f + ((g * CG + c) * OG + o) * T;
-				for (long t = 0; t < T; t++) q[T - 1 - t] = s[t];
-			}
+	geometry g = data_geometry(d);
+	return align64(packed_floats(&g) * sizeof(float));
 }
 
 void gtc_conv_bwd_data(const float *dy, const float *w, float *dx, void *ws, const conv_dims *d) {
 	geometry g = data_geometry(d);
-	if (g.N <= 0 || g.OH <= 0 || g.OW <= 0) return;
-	flip_weights(ws, w, d);
-	run_conv(&g, dy, ws, NULL, dx);
+	if (g.N > 0 && g.OH > 0 && g.OW > 0) run_conv(&g, dy, w, 1, NULL, dx, ws);
 }
 
 enum { DO = 4, DK = 6 };
 
-// dot_tile adds into s[DO*DK] the dot products over n (a multiple of VL) of DO rows of dy with DK shifted views of x.
-INLINE void dot_body(const int NK, long n, const float *dy, long ldy, const float *x, const int32_t *off, float *s) {
+// dot_body adds into s[DO*DK] the dot products of DO rows of dy with NK shifted views of x, n (a multiple of VL) long,
+// over images images that lie xstep and dystep apart.
+INLINE void dot_body(const int NK, long n, long images, const float *dy, long ldy, size_t dystep, const float *x, size_t xstep,
+		     const int32_t *off, float *s) {
 	vf acc[DO][DK];
 #pragma GCC unroll 4
 	for (int i = 0; i < DO; i++)
 #pragma GCC unroll 6
 		for (int j = 0; j < NK; j++) acc[i][j] = (vf){0};
-	const float *xs[DK];
+	for (long m = 0; m < images; m++, x += xstep, dy += dystep) {
+		const float *xs[DK];
 #pragma GCC unroll 6
-	for (int j = 0; j < NK; j++) xs[j] = x + off[j];
-	for (long q = 0; q < n; q += VL) {
-		vf a[DO];
+		for (int j = 0; j < NK; j++) xs[j] = x + off[j];
+		for (long q = 0; q < n; q += VL) {
+			vf a[DO];
 #pragma GCC unroll 4
-		for (int i = 0; i < DO; i++) a[i] = vload(dy + i * ldy + q);
+			for (int i = 0; i < DO; i++) a[i] = vload(dy + i * ldy + q);
 #pragma GCC unroll 6
-		for (int j = 0; j < NK; j++) {
-			vf b = vload(xs[j] + q);
+			for (int j = 0; j < NK; j++) {
+				vf b = vload(xs[j] + q);
 #pragma GCC unroll 4
-			for (int i = 0; i < DO; i++) acc[i][j] += a[i] * b;
+				for (int i = 0; i < DO; i++) acc[i][j] += a[i] * b;
+			}
 		}
 	}
 #pragma GCC unroll 4
@@ -225,8 +261,12 @@ INLINE void dot_body(const int NK, long n, const float *dy, long ldy, const floa
 #pragma GCC unroll 6
 		for (int j = 0; j < NK; j++) s[i * DK + j] += vsum(acc[i][j]);
 }
-static NOINLINE void dot_6(long n, const float *dy, long ldy, const float *x, const int32_t *off, float *s) { dot_body(6, n, dy, ldy, x, off, s); }
-static NOINLINE void dot_3(long n, const float *dy, long ldy, const float *x, const int32_t *off, float *s) { dot_body(3, n, dy, ldy, x, off, s); }
+#define GTC_DOT(NK)                                                                                                              \
+	static NOINLINE void dot_##NK(long n, long images, const float *dy, long ldy, size_t dystep, const float *x, size_t xstep, \
+				      const int32_t *off, float *s) {                                                            \
+		dot_body(NK, n, images, dy, ldy, dystep, x, xstep, off, s);                                                      \
+	}
+GTC_DOT(6) GTC_DOT(3)
 
 // weight_plan: images are laid out in blocks that fit the second-level cache together.
 typedef struct {
@@ -241,7 +281,7 @@ static weight_plan plan_weight(const conv_dims *d) {
 	p.orows = p.g.groups * round_up(p.g.OG, DO);
 	p.xf = image_floats(&p.g, p.g.C), p.dyf = (size_t)round_up(p.orows * p.Qp, 16);
 	size_t image = (p.xf + p.dyf) * sizeof(float);
-	p.per_block = max_l(1, min_l(p.g.N, (long)((1 << 20) / image)));
+	p.per_block = max_l(1, min_l(p.g.N, (long)((3 << 19) / image)));
 	p.block_bytes = (size_t)p.per_block * image;
 	return p;
 }
@@ -275,13 +315,11 @@ static void weight_tiles(const weight_plan *p, const float *xb, const float *dyb
 	long per = round_up(g->OG, DO), grp = ot * DO / per, kt = ceil_div(g->K, DK);
 	for (long k = 0; k < kt; k++) {
 		float *s = sums + (ot * kt + k) * DO * DK;
-		for (long i = 0; i < n; i++) {
-			const float *x = xb + (size_t)i * p->xf + grp * g->CG * g->plane, *dy = dyb + (size_t)i * p->dyf + ot * DO * p->Qp;
-			if (g->K - k * DK <= 3)
-				dot_3(p->Qp, dy, p->Qp, x, off + k * DK, s);
-			else
-				dot_6(p->Qp, dy, p->Qp, x, off + k * DK, s);
-		}
+		const float *x = xb + grp * g->CG * g->plane, *dy = dyb + ot * DO * p->Qp;
+		if (g->K - k * DK <= 3)
+			dot_3(p->Qp, n, dy, p->Qp, p->dyf, x, p->xf, off + k * DK, s);
+		else
+			dot_6(p->Qp, n, dy, p->Qp, p->dyf, x, p->xf, off + k * DK, s);
 	}
 }
 

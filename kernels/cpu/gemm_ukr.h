@@ -66,31 +66,34 @@ INLINE void gtc_ukr_body(const int MR, const int NV, long kc, const float *a, lo
 		}
 }
 
-// gtc_ukr_indirect is the same tile with row k of B at b + off[k], C overwritten, for convolutions.
-INLINE void gtc_ukr_indirect(const int MR, const int NV, long kc, const float *a, long ars, const float *b, const int32_t *off, float *c,
-			     long ldc) {
+// gtc_ukr_indirect is the same tile for convolutions: A packed in tiles of MR, row k of B at b + off[k], C overwritten;
+// bias (may be NULL) holds one value per row.
+INLINE void gtc_ukr_indirect(const int MR, const int NV, long kc, const float *a, const float *b, const int32_t *off, float *c, long ldc,
+			     const float *bias) {
 	vf acc[GTC_MR][4];
 #pragma GCC unroll 16
 	for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
 		for (int j = 0; j < NV; j++) acc[i][j] = (vf){0};
-	const float *p0 = a, *p3 = a + 3 * ars, *p6 = a + 6 * ars, *p9 = a + 9 * ars;
 	for (long k = 0; k < kc; k++) {
+		const float *p = b + off[k];
 		vf y[4];
 #pragma GCC unroll 4
-		for (int j = 0; j < NV; j++) y[j] = vload(b + off[k] + j * VL);
-		GTC_ROW(p0, 0) GTC_ROW(p0, 1) GTC_ROW(p0, 2)
-		GTC_ROW(p3, 3) GTC_ROW(p3, 4) GTC_ROW(p3, 5)
-#if GTC_MR > 6
-		GTC_ROW(p6, 6) GTC_ROW(p6, 7) GTC_ROW(p6, 8)
-		GTC_ROW(p9, 9) GTC_ROW(p9, 10) GTC_ROW(p9, 11)
-#endif
-		p0++, p3++, p6++, p9++;
+		for (int j = 0; j < NV; j++) y[j] = vload(p + j * VL);
+#pragma GCC unroll 16
+		for (int i = 0; i < MR; i++) {
+			vf x = vset(a[i]);
+#pragma GCC unroll 4
+			for (int j = 0; j < NV; j++) acc[i][j] += x * y[j];
+		}
+		a += MR;
 	}
 #pragma GCC unroll 16
-	for (int i = 0; i < MR; i++)
+	for (int i = 0; i < MR; i++) {
+		vf x = vset(bias ? bias[i] : 0);
 #pragma GCC unroll 4
-		for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, acc[i][j]);
+		for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, acc[i][j] + x);
+	}
 }
 
 #endif

@@ -63,20 +63,34 @@ INLINE vf vsel(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)
 INLINE vf vmax(vf a, vf b) { return vsel(a > b, a, b); }
 INLINE vf vmin(vf a, vf b) { return vsel(a < b, a, b); }
 
+// vswap exchanges lanes whose indices differ in bit w; log2(VL) of them reduce a vector without leaving registers.
+#if VL == 16
+#define GTC_LANES {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#elif VL == 8
+#define GTC_LANES {0, 1, 2, 3, 4, 5, 6, 7}
+#else
+#define GTC_LANES {0, 1, 2, 3}
+#endif
+#ifdef __clang__
+INLINE vf vswap(vf v, int w) {
+	vf r;
+	for (int i = 0; i < VL; i++) r[i] = v[i ^ w];
+	return r;
+}
+#else
+INLINE vf vswap(vf v, int w) { return __builtin_shuffle(v, (vi)GTC_LANES ^ w); }
+#endif
+
 // Horizontal reductions in a fixed (pairwise) order, so that a result never depends on timing.
 INLINE float vsum(vf v) {
-	float t[VL];
-	vstore(t, v);
-	for (int w = VL / 2; w > 0; w /= 2)
-		for (int i = 0; i < w; i++) t[i] += t[i + w];
-	return t[0];
+#pragma GCC unroll 4
+	for (int w = VL / 2; w > 0; w /= 2) v += vswap(v, w);
+	return v[0];
 }
 INLINE float vhmax(vf v) {
-	float t[VL];
-	vstore(t, v);
-	for (int w = VL / 2; w > 0; w /= 2)
-		for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
-	return t[0];
+#pragma GCC unroll 4
+	for (int w = VL / 2; w > 0; w /= 2) v = vmax(v, vswap(v, w));
+	return v[0];
 }
 
 #endif
