@@ -107,7 +107,7 @@ const ExitPeerLost = 3
 type Options struct {
 	Rank, World, LocalRank int
 
-	Addr string // host of rank 0; loopback unless Token is set
+	Addr string // host of rank 0, default 127.0.0.1; must be loopback unless Token is set
 	Port int    // TCP port of rank 0
 	// ListenFD, when positive, is an already listening socket for Addr:Port
 	// that rank 0 takes over from its launcher, so that no port can be lost.
@@ -139,6 +139,9 @@ func (o *Options) fill() {
 	}
 	if o.World <= 0 {
 		o.World = 1
+	}
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1"
 	}
 	if o.Transport == "" {
 		o.Transport = TransportAuto

@@ -65,10 +65,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("transport %q is not auto, shm or tcp (GTC_COMM)", o.Transport)
 	case o.World == 1:
 		return nil
-	case o.Addr == "":
-		return errors.New("address of rank 0 is missing: set MASTER_ADDR and MASTER_PORT, or start the ranks with gtc run")
 	case o.Port <= 0 || o.Port > 65535:
-		return fmt.Errorf("port %d of rank 0 is not in 1..65535 (MASTER_PORT)", o.Port)
+		return fmt.Errorf("port %d of rank 0 is not in 1..65535: set MASTER_PORT, or start the ranks with gtc run", o.Port)
 	case o.Token == "" && !isLoopback(o.Addr):
 		return fmt.Errorf("MASTER_ADDR %q is not a loopback address: ranks on a network need GTC_TOKEN, "+
 			"a secret that is the same on every rank", o.Addr)

@@ -191,7 +191,7 @@ func TestFromEnv(t *testing.T) {
 		{"no token", vars{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node7", "MASTER_PORT": "1"}, Options{}, "GTC_TOKEN"},
 		{"no address", vars{"RANK": "0", "WORLD_SIZE": "2"}, Options{}, "MASTER_ADDR"},
 		{"not a number", vars{"RANK": "one", "WORLD_SIZE": "2"}, Options{}, `RANK="one"`},
-		{"outside", vars{"RANK": "2", "WORLD_SIZE": "2"}, Options{}, "rank 2 is not in a world of 2"},
+		{"outside", vars{"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, Options{}, "rank 2 is not in a world of 2"},
 		{"time-out", vars{"GTC_TIMEOUT": "soon"}, Options{}, `GTC_TIMEOUT="soon"`},
 	}
 	for _, tc := range cases {

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -69,6 +70,10 @@ func fromEnv(get func(string) string) (Options, error) {
 		break
 	}
 	if p.err == nil && o.World > 1 {
+		if o.Addr == "" {
+			return o, errors.New("MASTER_ADDR is not set, and the launcher does not say that all ranks are on this host: " +
+				"set it to rank 0's host, or start the ranks with gtc run")
+		}
 		o.fill()
 		p.err = o.validate()
 	}
