@@ -104,20 +104,21 @@ func Defs() []*Def {
 // Builder appends ops to a function. Its methods and the constructors of ir/ops panic with an *Error on
 // operands that do not fit (see Recover).
 type Builder struct {
-	F     *Func
-	Loc   Loc            // given to every op it emits
-	names map[string]int // names in use, and the next suffix to try
+	F    *Func
+	Loc  Loc             // given to every op it emits
+	used map[string]bool // names in use
+	next map[string]int  // the next suffix to try, never taken back, so that naming stays linear
 }
 
 // NewBuilder starts building at the end of f.
 func NewBuilder(f *Func) *Builder {
-	b := &Builder{F: f, names: map[string]int{}}
+	b := &Builder{F: f, used: map[string]bool{}, next: map[string]int{}}
 	for _, p := range f.Params {
-		b.names[p.Name] = 1
+		b.used[p.Name] = true
 	}
 	for _, op := range f.Ops {
 		for _, v := range op.Out {
-			b.names[v.Name] = 1
+			b.used[v.Name] = true
 		}
 	}
 	return b
@@ -129,15 +130,12 @@ func (b *Builder) Name(base string) string {
 		base = "v"
 	}
 	name := base
-	for {
-		n, used := b.names[name]
-		if !used {
-			b.names[name] = 1
-			return name
-		}
-		b.names[name] = n + 1
-		name = fmt.Sprintf("%s.%d", base, n)
+	for b.used[name] {
+		b.next[base]++
+		name = fmt.Sprintf("%s.%d", base, b.next[base])
 	}
+	b.used[name] = true
+	return name
 }
 
 // Param adds a parameter. Its name is made unique.
@@ -195,7 +193,7 @@ func (b *Builder) explain(op *Op, err error) *Error {
 // Rename gives v a better name, made unique, and returns v.
 func (b *Builder) Rename(v *Value, base string) *Value {
 	if v.Op != nil && v.Name != base {
-		delete(b.names, v.Name)
+		delete(b.used, v.Name)
 		v.Name = b.Name(base)
 	}
 	return v
