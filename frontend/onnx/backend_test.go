@@ -91,6 +91,16 @@ func decode(data []byte) (*ir.Tensor, error) {
 	return t.ir()
 }
 
+// fixAll fixes every input that the case has data for.
+func (m *Model) fixAll(c *backendCase) {
+	m.opts.Fixed = map[string]*ir.Tensor{}
+	for i, in := range m.inputs {
+		if t, err := decode(c.in[i]); err == nil {
+			m.opts.Fixed[in.GetName()] = t
+		}
+	}
+}
+
 var (
 	errNotRun = errors.New("not run")
 	errWrong  = errors.New("wrong")

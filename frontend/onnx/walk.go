@@ -341,6 +341,9 @@ func (w *walker) visit(n *node) {
 			n.fail("has %d inputs, %d are required", len(in), row.min)
 		}
 	}
+	if row.max < 0 && slices.Contains(in, nil) {
+		n.fail("one of its operands is left out")
+	}
 	if row.max >= 0 && len(in) > row.max {
 		n.fail("has %d inputs, at most %d are allowed", len(in), row.max)
 	}
@@ -473,6 +476,9 @@ func (w *walker) value(x *val) *ir.Value {
 
 // spread is x repeated to dims under NumPy's rules.
 func (w *walker) spread(x *val, dims []int) *ir.Value {
+	if got, ok := broadcast(x.t.Dims, dims); !ok || !slices.Equal(got, dims) {
+		panic(ir.Errorf(w.b.Loc, "%s does not broadcast to %v", x.t, dims))
+	}
 	a := w.array(x)
 	if x.v != nil || a == nil {
 		return ops.BroadcastTo(w.b, w.stored(x), dims)
