@@ -130,7 +130,7 @@ func TestChain(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			cs := open(t, kind, 3, Options{Timeout: 600 * time.Millisecond})
+			cs := open(t, kind, 3, Options{Timeout: time.Second})
 			defer abandon(cs)
 			errs := each(cs[:2], func(c Communicator) error {
 				return c.Recv(site("h"), make([]byte, 4), F32, c.Rank()+1)

@@ -139,7 +139,7 @@ func (w *world) hungFailure(peer int, waited time.Duration) *failure {
 }
 
 // silentLimit is how long a live process may go without a heartbeat.
-func (w *world) silentLimit() time.Duration { return 3*w.beat() + w.opt.Timeout/8 }
+func (w *world) silentLimit() time.Duration { return 3*w.beat() + w.opt.Timeout/4 }
 
 // beat is the time between heartbeats.
 func (w *world) beat() time.Duration {
