@@ -57,6 +57,8 @@ type Comm struct {
 	Bytes  int
 	Source int    // source offset of all_gather and reduce_scatter
 	Before []Copy // copies of operands that could not be made in place
+	Outer  int    // shard_slice: number of slices to take, each Bytes/Outer long, Stride bytes apart in the source
+	Stride int
 	Tensor string // the tensors, for errors
 	Loc    string
 }

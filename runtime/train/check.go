@@ -1,0 +1,316 @@
+package train
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/data"
+	"github.com/gtc-compiler/gtc/runtime/npz"
+)
+
+// fixedBatch is the mode of --fixed-batch: steps on one batch, taken as it is. The file holds the whole batch, arrays
+// keyed by input name (or in0, in1, … and target); every rank takes its part. --results gets "loss" f64[steps], the
+// loss before each update, and every named result of the first step under its name. Rank 0 writes it, with results
+// that are spread over ranks or micro-batches put together.
+func (s *session) fixedBatch() error {
+	t := &trainer{session: s, saved: -1}
+	if err := t.functions(); err != nil {
+		return err
+	}
+	batch, err := readBatch(s.cfg.fixedBatch, t.feed.inputs)
+	if err != nil {
+		return usagef("--fixed-batch: %w", err)
+	}
+	t.feed.ones()
+	var arrays []npz.Array
+	losses := make([]byte, 0, 8*s.cfg.steps)
+	for i := range max(s.cfg.steps, 1) {
+		var first *collector
+		if i == 0 {
+			first = &collector{s: s}
+		}
+		begin := time.Now()
+		if err := t.fixedStep(batch, first); err != nil {
+			return err
+		}
+		if s.cfg.bench {
+			s.rep.step(t, time.Since(begin))
+		}
+		losses = binary.LittleEndian.AppendUint64(losses, math.Float64bits(t.loss))
+		if first != nil {
+			if arrays, err = first.join(); err != nil {
+				return err
+			}
+		}
+	}
+	arrays = append(arrays, npz.Array{Name: "loss", DType: "f64", Shape: []int{len(losses) / 8}, Data: losses})
+	return s.writeResults(s.cfg.results, arrays)
+}
+
+// fixedStep does one update on the batch; first, when not nil, collects the results.
+func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
+	for micro := range t.feed.calls {
+		f := t.micro
+		if micro == t.feed.calls-1 {
+			f = t.last
+		}
+		if err := t.feed.fixed(batch, micro); err != nil {
+			return usagef("--fixed-batch %s: %w", t.cfg.fixedBatch, err)
+		}
+		if f == t.last {
+			micro = t.plan.Train.Microbatches - 1
+		}
+		if err := t.m.run(f, micro); err != nil {
+			return t.failed(err)
+		}
+		if first != nil {
+			first.take(f, micro)
+		}
+	}
+	t.step++
+	return t.readLoss()
+}
+
+// fixed puts this rank's part of a whole batch into the arena.
+func (d *feeder) fixed(batch []npz.Array, micro int) error {
+	x := d.m.plan
+	for i, t := range d.inputs {
+		a := &batch[i]
+		dims, from := whole(t), x.start(t, x.rank, micro)
+		if n := len(t.Dims); n > 0 && !split(t, mesh.TimeAxis) && len(a.Shape) == n && a.Shape[0] == t.Dims[0]*x.Train.DP*d.calls {
+			// As the data loader deals them: first over ranks, then over micro-batches.
+			dims, from[0] = slices.Concat(a.Shape[:1], dims[1:]), (x.dp()*d.calls+micro)*t.Dims[0]
+		}
+		if !slices.Equal(squeeze(a.Shape), squeeze(dims)) {
+			return fmt.Errorf("array %q is %v, input %q of the whole batch is %v", a.Name, a.Shape, t.Name, dims)
+		}
+		copyBox(d.m.bytes(t), a.Data, t.Dims, nil, t.Dims, from, dims, elemSizes[t.DType])
+	}
+	return nil
+}
+
+// split reports whether an axis splits any dim of t.
+func split(t *abi.Tensor, axis string) bool {
+	for d := range t.Dims {
+		if slices.Contains(axes(t, d), axis) {
+			return true
+		}
+	}
+	return false
+}
+
+func squeeze(dims []int) []int {
+	return slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == 1 })
+}
+
+// readBatch reads the arrays of the inputs, converted to their types.
+func readBatch(path string, inputs []*abi.Tensor) ([]npz.Array, error) {
+	f, err := npz.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var batch []npz.Array
+	k := 0
+	for _, t := range inputs {
+		names := []string{t.Name}
+		if t.Role == "target" {
+			names = append(names, data.TargetNames...)
+		} else {
+			names = append(names, "in"+strconv.Itoa(k))
+			k++
+		}
+		i := slices.IndexFunc(names, func(n string) bool { return slices.Contains(f.Names(), n) })
+		if i < 0 {
+			return nil, fmt.Errorf("%s: no array for input %q: there are %s", path, t.Name, strings.Join(f.Names(), ", "))
+		}
+		a, err := f.Read(names[i])
+		if err != nil {
+			return nil, err
+		}
+		b, err := convert(a, t.DType)
+		if err != nil {
+			return nil, fmt.Errorf("%s: array %q: %w", path, a.Name, err)
+		}
+		batch = append(batch, b)
+	}
+	return batch, nil
+}
+
+// convert copies an array, changing its type where that loses nothing but the rounding of floats.
+func convert(a *npz.Array, to string) (npz.Array, error) {
+	out := npz.Array{Name: a.Name, DType: to, Shape: slices.Clone(a.Shape)}
+	if a.DType == to {
+		out.Data = slices.Clone(a.Data)
+		return out, nil
+	}
+	n, from := elems(a.Shape), elemSizes[a.DType]
+	for i := range n {
+		v, ok := element(a.Data[i*from:], a.DType)
+		if !ok {
+			return out, fmt.Errorf("it is %s, the program wants %s", a.DType, to)
+		}
+		switch {
+		case to == "f32":
+			out.Data = binary.LittleEndian.AppendUint32(out.Data, math.Float32bits(float32(v)))
+		case to == "f64":
+			out.Data = binary.LittleEndian.AppendUint64(out.Data, math.Float64bits(v))
+		case to == "i64" && v == math.Trunc(v):
+			out.Data = binary.LittleEndian.AppendUint64(out.Data, uint64(int64(v)))
+		case to == "i32" && v == math.Trunc(v) && math.Abs(v) < 1<<31:
+			out.Data = binary.LittleEndian.AppendUint32(out.Data, uint32(int32(v)))
+		case (to == "bool" || to == "u8") && v == math.Trunc(v) && v >= 0 && v < 256:
+			out.Data = append(out.Data, byte(v))
+		default:
+			return out, fmt.Errorf("element %d is %v of type %s, the program wants %s", i, v, a.DType, to)
+		}
+	}
+	return out, nil
+}
+
+// element reads one number.
+func element(b []byte, dtype string) (float64, bool) {
+	switch dtype {
+	case "f32":
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b))), true
+	case "f64":
+		return math.Float64frombits(binary.LittleEndian.Uint64(b)), true
+	case "i64":
+		return float64(int64(binary.LittleEndian.Uint64(b))), true
+	case "i32":
+		return float64(int32(binary.LittleEndian.Uint32(b))), true
+	case "i16":
+		return float64(int16(binary.LittleEndian.Uint16(b))), true
+	case "u16":
+		return float64(binary.LittleEndian.Uint16(b)), true
+	case "i8":
+		return float64(int8(b[0])), true
+	case "u8", "bool":
+		return float64(b[0]), true
+	}
+	return 0, false
+}
+
+// collector gathers the results of functions, from all micro-batches and ranks.
+type collector struct {
+	s     *session
+	parts []part
+}
+
+// part is one rank's share of a result, in one micro-batch.
+type part struct {
+	t     *abi.Tensor
+	micro int
+	data  []byte
+}
+
+// take copies the results of f. Of results that are not spread over micro-batches, the last remain.
+func (c *collector) take(f *function, micro int) {
+	for i := range f.info.Results {
+		t := &f.info.Results[i]
+		p := part{t, micro, slices.Clone(c.s.m.bytes(t))}
+		old := slices.IndexFunc(c.parts, func(q part) bool { return q.t.Name == t.Name })
+		if old >= 0 && !split(t, mesh.TimeAxis) {
+			c.parts[old] = p
+		} else {
+			c.parts = append(c.parts, p)
+		}
+	}
+}
+
+var resultSite = comm.Site{Tensor: "results"}
+
+// join puts the parts together, on rank 0; the others get nothing.
+func (c *collector) join() ([]npz.Array, error) {
+	x := c.s.plan
+	var arrays []npz.Array
+	at := map[string]int{}
+	for _, p := range c.parts {
+		size := elemSizes[p.t.DType]
+		k, ok := at[p.t.Name]
+		if !ok {
+			k = len(arrays)
+			at[p.t.Name] = k
+			dims := whole(p.t)
+			arrays = append(arrays, npz.Array{Name: p.t.Name, DType: p.t.DType, Shape: slices.Clone(dims), Data: make([]byte, size*elems(dims))})
+		}
+		ranks := [][]byte{p.data}
+		if c.s.world != nil && len(p.data) > 0 {
+			all := make([]byte, len(p.data)*x.Ranks)
+			if err := c.s.world.AllGather(&resultSite, all, p.data, comm.U8); err != nil {
+				return nil, err
+			}
+			ranks = slices.Collect(slices.Chunk(all, len(p.data)))
+		}
+		for r, part := range ranks {
+			if r > 0 && len(p.t.ShardAxes) == 0 {
+				break // the same on every rank
+			}
+			copyBox(arrays[k].Data, part, p.t.Dims, x.start(p.t, r, p.micro), arrays[k].Shape, nil, p.t.Dims, size)
+		}
+	}
+	return arrays, nil
+}
+
+// writeResults writes an npz file on rank 0.
+func (s *session) writeResults(path string, arrays []npz.Array) error {
+	var err error
+	if s.plan.rank == 0 {
+		err = npz.WriteFile(path, dedupe(arrays))
+	}
+	return s.allOK("writing "+path, err)
+}
+
+// dedupe keeps the last of arrays of one name: the curve "loss" goes before a result of that name.
+func dedupe(arrays []npz.Array) []npz.Array {
+	var out []npz.Array
+	for i, a := range arrays {
+		if !slices.ContainsFunc(arrays[i+1:], func(b npz.Array) bool { return b.Name == a.Name }) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// dumpForward is the mode of --dump-forward: @forward once on the arrays of --inputs, all results to a file.
+func (s *session) dumpForward() error {
+	f := s.m.funcs[FuncForward]
+	if f == nil {
+		return usagef("this program has no @forward: compile with --forward")
+	}
+	feed, err := s.m.newFeeder(f)
+	if err != nil {
+		return err
+	}
+	batch, err := readBatch(s.cfg.inputs, feed.inputs)
+	if err != nil {
+		return usagef("--inputs: %w", err)
+	}
+	if err := s.resume(nil); err != nil {
+		return err
+	}
+	c := &collector{s: s}
+	feed.ones()
+	for micro := range feed.calls {
+		if err := feed.fixed(batch, micro); err != nil {
+			return usagef("--inputs %s: %w", s.cfg.inputs, err)
+		}
+		if err := s.m.run(f, micro); err != nil {
+			return err
+		}
+		c.take(f, micro)
+	}
+	arrays, err := c.join()
+	if err != nil {
+		return err
+	}
+	return s.writeResults(s.cfg.dumpForward, arrays)
+}

@@ -1,0 +1,201 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/data"
+)
+
+// evaluation is the outcome over a whole data set. Padding does not count.
+type evaluation struct {
+	loss       float64 // mean over what counts
+	accuracy   float64 // share that is right; NaN when the program does not count it
+	perplexity float64 // exp(loss); NaN unless the metric of the model
+	samples    int64
+	took       time.Duration
+}
+
+// evaluator runs @eval over a data set, all ranks together.
+type evaluator struct {
+	s    *session
+	f    *function
+	feed *feeder
+	set  *data.Dataset
+	done int64 // step that was last evaluated, -1 none
+
+	results [3]*abi.Tensor // loss_sum, count, correct; the last two may be nil
+	shared  bool           // the program itself adds the results over the ranks
+}
+
+func (s *session) newEvaluator(paths []string) (*evaluator, error) {
+	e := &evaluator{s: s, f: s.m.funcs[FuncEval], done: -1}
+	if e.f == nil {
+		return nil, usagef("this program was compiled without evaluation")
+	}
+	var err error
+	if e.feed, err = s.m.newFeeder(e.f); err != nil {
+		return nil, err
+	}
+	for i, name := range []string{"loss_sum", "count", "correct"} {
+		e.results[i] = e.f.result(name)
+	}
+	if e.results[0] == nil {
+		return nil, errors.New("BUG: @eval has no result loss_sum")
+	}
+	for i := range e.f.steps {
+		if c := e.f.steps[i].call.Comm; c != nil && c.Kind == "all_reduce" && c.Axis == "dp" {
+			e.shared = true
+		}
+	}
+	inputs, err := e.feed.describe()
+	if err != nil {
+		return nil, err
+	}
+	if e.set, err = data.Open(paths, inputs, s.cfg.opt); err != nil {
+		return nil, usagef("--eval-data: %w", err)
+	}
+	if batch := int64(e.batch()); !s.plan.Train.Weighted && e.set.Len() < batch {
+		e.set.Close()
+		return nil, usagef("--eval-data: %d samples are fewer than one batch of %d, and the model's loss cannot leave samples out", e.set.Len(), batch)
+	}
+	return e, nil
+}
+
+func (e *evaluator) close() { e.set.Close() }
+
+// batch is the number of samples of one call on all ranks.
+func (e *evaluator) batch() int { return e.feed.rows * e.s.plan.Train.DP }
+
+// loader reads every sample once, in order; without sample weights all but a last batch that is not full.
+func (e *evaluator) loader() (*data.Loader, error) {
+	x := e.s.plan
+	if x.Train.Weighted {
+		return e.set.Eval(e.batch(), x.dp(), x.Train.DP, 1)
+	}
+	s := data.Sampler{Samples: e.set.Len(), Batch: e.batch(), DropLast: true}
+	return e.set.Loader(data.Config{Sampler: s, Rank: x.dp(), Ranks: x.Train.DP, Stop: s.Steps()})
+}
+
+// run evaluates the parameters as they are.
+func (e *evaluator) run() (*evaluation, error) {
+	begin := time.Now()
+	if err := e.s.sameBuffers(); err != nil {
+		return nil, err
+	}
+	l, err := e.loader()
+	if err != nil {
+		return nil, usage(err)
+	}
+	defer l.Close()
+	var sums [3]float64
+	samples := int64(0)
+	for {
+		b, err := l.Next(context.Background())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, usage(err)
+		}
+		e.feed.put(b, 0)
+		samples += int64(b.GlobalValid)
+		step := b.Step
+		b.Release()
+		if err := e.s.m.run(e.f, 0); err != nil {
+			return nil, fmt.Errorf("evaluation, batch %d: %w", step, err)
+		}
+		for i, t := range e.results {
+			if t != nil {
+				sums[i] += e.s.m.scalar(t)
+			}
+		}
+		if e.results[1] == nil {
+			sums[1]++
+		}
+	}
+	if err := e.add(&sums); err != nil {
+		return nil, err
+	}
+	out := &evaluation{loss: sums[0] / sums[1], accuracy: math.NaN(), perplexity: math.NaN(), samples: samples, took: time.Since(begin)}
+	if e.results[2] != nil {
+		out.accuracy = sums[2] / sums[1]
+	}
+	if e.s.plan.Train.Metric == "perplexity" {
+		out.perplexity = math.Exp(out.loss)
+	}
+	return out, nil
+}
+
+var evalSite = comm.Site{Tensor: "evaluation sums"}
+
+// add sums over the data-parallel ranks what the program has not.
+func (e *evaluator) add(sums *[3]float64) error {
+	g := e.s.m.axes["dp"]
+	if e.shared || g == nil || g.size == 1 {
+		return nil
+	}
+	var b [24]byte
+	for i, v := range sums {
+		binary.LittleEndian.PutUint64(b[8*i:], math.Float64bits(v))
+	}
+	if err := g.comm.AllReduce(&evalSite, b[:], comm.F64, comm.Sum); err != nil {
+		return err
+	}
+	for i := range sums {
+		sums[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	return nil
+}
+
+// sameBuffers gives every rank the buffers of the first one along dp: running statistics that each rank keeps of its
+// own batches differ, and it is rank 0's that are saved, as PyTorch's DistributedDataParallel does.
+func (s *session) sameBuffers() error {
+	g := s.m.axes["dp"]
+	if g == nil || g.size == 1 {
+		return nil
+	}
+	for i := range s.plan.prog.Tensors {
+		t := &s.plan.prog.Tensors[i]
+		if t.Role != "buffer" || t.Bytes == 0 {
+			continue
+		}
+		site := &comm.Site{Tensor: t.Name, Loc: t.Loc}
+		if err := g.comm.Broadcast(site, s.m.bytes(t), comm.U8, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// evalOnly is the mode of --eval-only.
+func (s *session) evalOnly() error {
+	paths := s.cfg.evalData
+	if len(paths) == 0 {
+		paths = s.cfg.data
+	}
+	e, err := s.newEvaluator(paths)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	if s.cfg.resume == "" {
+		s.cfg.resume = "auto"
+	}
+	if err := s.resume(nil); err != nil {
+		return err
+	}
+	got, err := e.run()
+	if err != nil {
+		return err
+	}
+	s.rep.eval(s.step, got)
+	return nil
+}

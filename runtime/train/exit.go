@@ -1,0 +1,69 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/distributed/comm"
+)
+
+// Exit codes of a rank program. They are public: launchers and scripts rely on them.
+const (
+	ExitOK     = 0                 // everything asked for was done
+	ExitFailed = 1                 // training failed: a kernel refused a value, a save failed, a NaN under GTC_NAN
+	ExitUsage  = 2                 // wrong flags, data, weights or checkpoint: nothing was trained
+	ExitPeer   = comm.ExitPeerLost // only because another rank died, hung, left or aborted
+	ExitSignal = 128               // plus the signal's number: 130 after SIGINT, 143 after SIGTERM; the state was saved
+)
+
+// usageError is an error of the user's input.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// usage marks an error as one of the user's input; nil stays nil.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &usageError{err}
+}
+
+func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
+
+// stopped is how a run ends early that was told to.
+type stopped struct{ signal int }
+
+func (e *stopped) Error() string { return fmt.Sprintf("stopped by signal %d", e.signal) }
+
+// exitCode is the exit code for how a run ended.
+func exitCode(err error) int {
+	var u *usageError
+	var s *stopped
+	var c *comm.Error
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &s):
+		return ExitSignal + s.signal
+	case errors.As(err, &c) && lostPeer(c):
+		return ExitPeer
+	case errors.As(err, &u):
+		return ExitUsage
+	}
+	return ExitFailed
+}
+
+// lostPeer reports whether e is another rank's fault.
+func lostPeer(e *comm.Error) bool {
+	switch e.Kind {
+	case comm.KindDied, comm.KindHung, comm.KindLeft, comm.KindAborted:
+		return e.Rank != e.Self
+	}
+	return false
+}
+
+// canceled reports whether err is only the end of a context.
+func canceled(err error) bool { return errors.Is(err, context.Canceled) }

@@ -1,0 +1,70 @@
+package train
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/device/cpu"
+	"github.com/gtc-compiler/gtc/runtime/safetensors"
+)
+
+// weightsFile holds the initial values, in the compiled folder.
+const weightsFile = "weights.safetensors"
+
+// loadWeights fills every tensor that has an initial value with this rank's part of it. The others start as zeros.
+func (s *session) loadWeights() error {
+	var file *safetensors.File
+	for i := range s.plan.prog.Tensors {
+		t := &s.plan.prog.Tensors[i]
+		if t.Init == "" {
+			continue
+		}
+		if file == nil {
+			var err error
+			if file, err = safetensors.Open(filepath.Join(s.cfg.dir, weightsFile)); err != nil {
+				return usagef("the initial weights cannot be read (is --dir the compiled folder?): %w", err)
+			}
+			defer file.Close()
+		}
+		w, err := file.Tensor(t.Init)
+		if err != nil {
+			return usage(err)
+		}
+		if w.Elem() != t.DType || !slices.Equal(w.Shape, whole(t)) {
+			return usagef("%s: %q is %s%v, the program wants %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, whole(t))
+		}
+		s.put(t, w.Data, 0)
+	}
+	return nil
+}
+
+// put copies this rank's part of a whole tensor into the arena.
+func (s *session) put(t *abi.Tensor, data []byte, micro int) {
+	copyBox(s.m.bytes(t), data, t.Dims, nil, t.Dims, s.plan.start(t, s.plan.rank, micro), whole(t), elemSizes[t.DType])
+}
+
+// describe prints what GTC_DEBUG asks for at the start.
+func (s *session) describe() {
+	w := s.watch
+	if w.debug == 0 {
+		return
+	}
+	x := s.plan
+	fmt.Fprintf(w.out, "rank %d of %d, mesh %s, program %s: %s, batch %d = %d ranks x %d micro-batches x %d, arena %d bytes %v, %d threads on %s\n",
+		x.rank, x.Ranks, x.mesh, x.prog.Package, x.Model, x.Train.Batch, x.Train.DP, x.Train.Microbatches, x.Train.RankBatch,
+		x.prog.ArenaBytes, x.prog.Segments, s.threads, cpu.Model())
+	for i := range x.prog.Funcs {
+		f := &x.prog.Funcs[i]
+		fmt.Fprintf(w.out, "  @%s: %d ops, %.3g GFLOP, inputs %v\n", f.Name, f.Ops, float64(f.Flops)/1e9, f.Inputs)
+	}
+	if w.debug < 2 {
+		return
+	}
+	list := slices.Clone(x.prog.Tensors)
+	slices.SortStableFunc(list, func(a, b abi.Tensor) int { return a.Offset - b.Offset })
+	for _, t := range list {
+		fmt.Fprintf(w.out, "  %12d %12d %-7s %s%v %s\n", t.Offset, t.Bytes, t.Role, t.DType, t.Dims, t.Name)
+	}
+}

@@ -1,0 +1,291 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/data"
+	"github.com/gtc-compiler/gtc/runtime/trace"
+)
+
+// trainer is the training loop of a session.
+type trainer struct {
+	*session
+	micro, last *function // all micro-batches but the last; the last with the update
+	feed        *feeder
+	set         *data.Dataset
+	sampler     data.Sampler
+	loader      *data.Loader
+	eval        *evaluator // nil without --eval-data
+	total       int64      // steps to reach
+
+	lossSum, count, lr *abi.Tensor // results of the step; count and lr may be nil
+	loss               float64     // of the last step
+	saved              int64       // step of the last checkpoint, -1 none
+}
+
+// train is the default mode: train, evaluate, save.
+func (s *session) train() (err error) {
+	t := &trainer{session: s, saved: -1, loss: math.NaN()}
+	if err := t.prepare(); err != nil {
+		return err
+	}
+	defer t.close()
+	stop := s.stop.watch()
+	defer stop()
+	s.rep.start(t)
+	signal, err := t.steps()
+	if err != nil {
+		return err
+	}
+	if signal == 0 && t.eval != nil && t.eval.done != s.step {
+		if err := t.evaluate(); err != nil {
+			return err
+		}
+	}
+	if t.saved != s.step {
+		if err := t.save(); err != nil {
+			return err
+		}
+	}
+	s.rep.end(t, signal)
+	if signal != 0 {
+		return &stopped{signal}
+	}
+	return nil
+}
+
+// prepare opens the data and finds the place to go on from.
+func (t *trainer) prepare() (err error) {
+	if err := t.functions(); err != nil {
+		return err
+	}
+	inputs, err := t.feed.describe()
+	if err != nil {
+		return err
+	}
+	if t.set, err = data.Open(t.cfg.data, inputs, t.cfg.opt); err != nil {
+		return usagef("--data: %w", err)
+	}
+	if len(t.cfg.evalData) > 0 {
+		if t.eval, err = t.newEvaluator(t.cfg.evalData); err != nil {
+			return err
+		}
+	}
+	if err := t.resume(t); err != nil {
+		return err
+	}
+	t.sampler = t.set.Sampler(t.plan.Train.Batch, t.cfg.seed, t.cfg.random)
+	t.sampler.Shuffle = t.sampler.Shuffle && t.cfg.shuffle
+	t.sampler.DropLast = t.cfg.dropLast || !t.plan.Train.Weighted
+	if err := t.sampler.Check(); err != nil {
+		return usagef("--data: %w", err)
+	}
+	per := t.sampler.Steps()
+	if per == 0 {
+		return usagef("--data: %d samples are fewer than one batch of %d, and the model's loss cannot leave samples out", t.set.Len(), t.sampler.Batch)
+	}
+	if t.total = t.cfg.steps; t.total == 0 {
+		t.total = max(t.cfg.epochs, 1) * per
+	}
+	if t.step >= t.total {
+		return nil
+	}
+	t.loader, err = t.set.Loader(data.Config{Sampler: t.sampler, Rank: t.plan.dp(), Ranks: t.plan.Train.DP,
+		Micro: t.feed.calls, Start: t.step, Stop: t.total})
+	return usage(err)
+}
+
+// functions finds the functions that train, and their results.
+func (t *trainer) functions() (err error) {
+	t.last, t.micro = t.m.funcs[FuncStep], t.m.funcs[FuncMicro]
+	if t.last == nil {
+		return errors.New("this program was compiled without a training step")
+	}
+	if t.feed, err = t.m.newFeeder(t.last); err != nil {
+		return err
+	}
+	if t.feed.calls > 1 && t.micro == nil {
+		return fmt.Errorf("BUG: %d micro-batches without @micro", t.feed.calls)
+	}
+	t.lossSum, t.count, t.lr = t.last.result("loss_sum"), t.last.result("count"), t.last.result("lr")
+	if t.lossSum == nil {
+		return errors.New("BUG: @step has no result loss_sum")
+	}
+	return nil
+}
+
+func (t *trainer) close() {
+	if t.loader != nil {
+		t.loader.Close()
+	}
+	if t.eval != nil {
+		t.eval.close()
+	}
+	t.set.Close()
+}
+
+// steps trains until the total is reached or a signal asks to stop, which it returns.
+func (t *trainer) steps() (signal int, err error) {
+	for t.step < t.total {
+		begin := time.Now()
+		if err := t.one(); err != nil {
+			return 0, err
+		}
+		took := time.Since(begin)
+		if signal, err = t.stop.agreed(t.world); err != nil {
+			return 0, err
+		}
+		t.watch.hashStep(t.m, t.step, t.loss)
+		t.rep.step(t, took)
+		if signal != 0 {
+			return signal, nil
+		}
+		if t.eval != nil && t.cfg.evalEvery > 0 && t.step%t.cfg.evalEvery == 0 {
+			if err := t.evaluate(); err != nil {
+				return 0, err
+			}
+		}
+		if t.cfg.saveEvery > 0 && t.step%t.cfg.saveEvery == 0 {
+			if err := t.save(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return 0, nil
+}
+
+// one does one optimizer step on the next batch. In steady state it allocates nothing.
+func (t *trainer) one() error {
+	begin := time.Now()
+	b, err := t.loader.Next(context.Background())
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("BUG: the data ended before step %d", t.step)
+		}
+		return usage(err)
+	}
+	if b.Step != t.step {
+		return fmt.Errorf("BUG: step %d got the data of step %d", t.step, b.Step)
+	}
+	t.watch.trace.Add(trace.LaneLoop, "wait for data", "", begin, time.Since(begin))
+	begin = time.Now()
+	for micro := range t.feed.calls - 1 {
+		t.feed.put(b, micro)
+		if err := t.m.run(t.micro, micro); err != nil {
+			return t.failed(err)
+		}
+	}
+	t.feed.put(b, t.feed.calls-1)
+	b.Release()
+	if err := t.m.run(t.last, t.plan.Train.Microbatches-1); err != nil {
+		return t.failed(err)
+	}
+	t.step++
+	t.watch.trace.Add(trace.LaneLoop, "step", "", begin, time.Since(begin))
+	return t.readLoss()
+}
+
+// failed adds the step to an error of a kernel; those of other ranks say enough.
+func (t *trainer) failed(err error) error {
+	var c *comm.Error
+	if errors.As(err, &c) {
+		return err
+	}
+	return fmt.Errorf("step %d: %w", t.step+1, err)
+}
+
+// readLoss computes the mean loss of the step over the global batch, which every rank has.
+func (t *trainer) readLoss() error {
+	t.loss = t.m.scalar(t.lossSum)
+	if t.count == nil {
+		return nil
+	}
+	n := t.m.scalar(t.count)
+	if n == 0 {
+		return fmt.Errorf("step %d: nothing in this batch counts for the loss: every target is the ignored one", t.step)
+	}
+	t.loss /= n
+	return nil
+}
+
+// rate is the learning rate of the last step; NaN when the program does not tell.
+func (t *trainer) rate() float64 {
+	if t.lr == nil {
+		return math.NaN()
+	}
+	return t.m.scalar(t.lr)
+}
+
+// evaluate runs the evaluation and reports it.
+func (t *trainer) evaluate() error {
+	begin := time.Now()
+	e, err := t.eval.run()
+	if err != nil {
+		return err
+	}
+	t.eval.done = t.step
+	t.watch.trace.Add(trace.LaneLoop, "evaluate", "", begin, time.Since(begin))
+	t.rep.eval(t.step, e)
+	return nil
+}
+
+// stopper turns signals into a step at which all ranks stop.
+type stopper struct {
+	signals <-chan os.Signal
+	got     atomic.Int32
+	word    [4]byte
+}
+
+var stopSite = comm.Site{Tensor: "stop", Collective: "agreement to go on"}
+
+// watch starts to listen, and returns how to end that. A second signal, not just the launcher's echo of the first,
+// ends the process at once.
+func (s *stopper) watch() (stop func()) {
+	end := make(chan struct{})
+	go func() {
+		var first time.Time
+		for {
+			select {
+			case <-end:
+				return
+			case sig := <-s.signals:
+				n, ok := sig.(syscall.Signal)
+				if !ok {
+					continue
+				}
+				if !s.got.CompareAndSwap(0, int32(n)) {
+					if time.Since(first) > time.Second {
+						os.Exit(ExitSignal + int(n))
+					}
+					continue
+				}
+				first = time.Now()
+			}
+		}
+	}()
+	return func() { close(end) }
+}
+
+// agreed is the signal that some rank got, the same on every rank.
+func (s *stopper) agreed(world comm.Communicator) (int, error) {
+	n := s.got.Load()
+	if world == nil {
+		return int(n), nil
+	}
+	binary.LittleEndian.PutUint32(s.word[:], uint32(n))
+	if err := world.AllReduce(&stopSite, s.word[:], comm.I32, comm.Max); err != nil {
+		return 0, err
+	}
+	return int(binary.LittleEndian.Uint32(s.word[:])), nil
+}

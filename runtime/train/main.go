@@ -1,0 +1,267 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/runtime/device/cpu"
+	"github.com/gtc-compiler/gtc/runtime/mem"
+	"github.com/gtc-compiler/gtc/runtime/trace"
+)
+
+// Main is the main function of bin/rank-N: it trains, evaluates or checks p as the command line says and ends the
+// process with one of the Exit codes.
+func Main(p *Program, rank int) {
+	// OpenMP keeps a team of threads for each thread that launches kernels: there must be only one.
+	runtime.LockOSThread()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	exe, err := os.Executable()
+	if err == nil {
+		exe, err = filepath.EvalSymlinks(exe)
+	}
+	if err != nil {
+		exe = os.Args[0]
+	}
+	os.Exit(run(p, rank, os.Args[1:], &surroundings{
+		out: os.Stdout, err: os.Stderr, getenv: os.Getenv, connect: comm.Connect,
+		signals: signals, dir: filepath.Dir(filepath.Dir(exe)),
+	}))
+}
+
+// surroundings are what a run takes from the process that it is in.
+type surroundings struct {
+	out, err io.Writer
+	getenv   func(string) string
+	connect  func(comm.Options) (comm.Communicator, error)
+	signals  <-chan os.Signal
+	dir      string // compiled folder, unless --dir is given
+}
+
+// session is one run of a rank program.
+type session struct {
+	cfg   *config
+	plan  *plan
+	env   *surroundings
+	world comm.Communicator // nil for a job of one rank
+	m     *machine
+	watch *watcher
+	rep   *reporter
+
+	threads int
+	step    int64 // updates done
+	stop    stopper
+}
+
+// run is Main without the process: it returns the exit code.
+func run(p *Program, rank int, args []string, env *surroundings) int {
+	cfg, err := parseFlags(args, env.out)
+	if errors.Is(err, flag.ErrHelp) {
+		return ExitOK
+	}
+	if err == nil {
+		err = start(p, rank, cfg, env)
+	}
+	code := exitCode(err)
+	if err != nil && code < ExitSignal {
+		name := "gtc"
+		var size struct{ Ranks int }
+		if json.Unmarshal(p.Plan, &size); size.Ranks > 1 {
+			name = fmt.Sprintf("gtc: rank %d", rank)
+		}
+		fmt.Fprintf(env.err, "%s: %v\n", name, err)
+	}
+	return code
+}
+
+// start joins the other ranks, does the work, and tells them when it cannot be done.
+func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
+	s := &session{cfg: cfg, env: env}
+	if s.plan, err = readPlan(p, rank); err != nil {
+		return err
+	}
+	if cfg.dir == "" {
+		cfg.dir = env.dir
+	}
+	if s.watch, err = newWatcher(env.getenv, rank, env.err); err != nil {
+		return err
+	}
+	local, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if s.world == nil {
+			return
+		}
+		var ce *comm.Error
+		if err != nil && exitCode(err) < ExitSignal && !errors.As(err, &ce) {
+			s.world.Abort(err.Error())
+		}
+		s.world.Close()
+	}()
+	if s.threads, err = cpu.Threads(cfg.threads, local, env.getenv); err != nil {
+		return usage(err)
+	}
+	cpu.SetThreads(s.threads)
+	if p.SetThreads != nil {
+		p.SetThreads(s.threads)
+	}
+	arena, err := mem.New(s.plan.prog.ArenaBytes)
+	if err != nil {
+		return err
+	}
+	defer arena.Close()
+	if err := s.openTrace(); err != nil {
+		return err
+	}
+	if err := s.build(p, arena); err != nil {
+		return err
+	}
+	defer func() {
+		s.m.close()
+		s.watch.report(s.m)
+		if e := s.watch.trace.Close(); err == nil && e != nil {
+			err = fmt.Errorf("--trace %s: %w", cfg.trace, e)
+		}
+	}()
+	return s.work()
+}
+
+func (s *session) openTrace() (err error) {
+	path := s.cfg.trace
+	if path == "" {
+		return nil
+	}
+	if s.plan.Ranks > 1 {
+		ext := filepath.Ext(path)
+		path = strings.TrimSuffix(path, ext) + ".rank" + strconv.Itoa(s.plan.rank) + ext
+	}
+	if s.watch.trace, err = trace.Create(path, s.plan.rank); err != nil {
+		return usagef("--trace: %w", err)
+	}
+	return nil
+}
+
+// build makes the machine, with a communicator for each mesh axis, and loads the weights.
+func (s *session) build(p *Program, arena *mem.Arena) error {
+	groups, err := s.groups()
+	if err != nil {
+		return err
+	}
+	if s.m, err = newMachine(p, s.plan, arena, groups); err != nil {
+		return err
+	}
+	if s.watch.calls() {
+		s.m.watch = s.watch
+	}
+	s.describe()
+	if err := s.loadWeights(); err != nil {
+		s.m.close()
+		return err
+	}
+	return nil
+}
+
+// work does what the flags ask for.
+func (s *session) work() error {
+	s.rep = newReporter(s)
+	s.stop.signals = s.env.signals
+	switch {
+	case s.cfg.dumpForward != "":
+		return s.dumpForward()
+	case s.cfg.fixedBatch != "":
+		return s.fixedBatch()
+	case s.cfg.evalOnly:
+		return s.evalOnly()
+	}
+	return s.train()
+}
+
+// connect joins the job; a job of one rank opens nothing. It returns how many ranks share this host, as far as is
+// known.
+func (s *session) connect() (local int, err error) {
+	x := s.plan
+	opt, err := comm.FromEnv()
+	if err != nil {
+		return 0, usage(err)
+	}
+	if x.Ranks == 1 {
+		if opt.World > 1 {
+			return 0, usagef("this program was compiled for one rank, the launcher started %d: compile with --dp %d", opt.World, opt.World)
+		}
+		return 1, nil
+	}
+	if opt.World <= 1 { // started by hand, one process for each rank
+		opt.World, opt.Rank, opt.LocalRank = x.Ranks, x.rank, x.rank
+		if opt.Port == 0 {
+			opt.Port = s.port()
+		}
+	}
+	if opt.World != x.Ranks {
+		return 0, usagef("this program was compiled for %d ranks, the launcher started %d", x.Ranks, opt.World)
+	}
+	if opt.Rank != x.rank {
+		return 0, usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.rank, opt.Rank)
+	}
+	if s.cfg.timeout > 0 {
+		opt.Timeout = s.cfg.timeout
+	}
+	h := fnv.New64a()
+	fmt.Fprint(h, x.prog.Hash, s.cfg.plan())
+	opt.Plan = fmt.Sprintf("%016x", h.Sum64())
+	if s.world, err = s.env.connect(opt); err != nil {
+		return 0, err
+	}
+	local = x.Ranks
+	if n, err := strconv.Atoi(s.env.getenv("LOCAL_WORLD_SIZE")); err == nil && n > 0 {
+		local = n
+	}
+	return local, nil
+}
+
+// port is the same for all ranks of one compiled folder, so that bin/rank-0 and bin/rank-1 find each other.
+func (s *session) port() int {
+	if n, err := strconv.Atoi(s.env.getenv("MASTER_PORT")); err == nil && n > 0 {
+		return n
+	}
+	dir, err := filepath.Abs(s.cfg.dir)
+	if err != nil {
+		dir = s.cfg.dir
+	}
+	h := fnv.New32a()
+	io.WriteString(h, dir)
+	return 20000 + int(h.Sum32()%10000)
+}
+
+// groups makes a communicator for each mesh axis of more than one rank.
+func (s *session) groups() (map[string]comm.Communicator, error) {
+	out := map[string]comm.Communicator{}
+	for _, a := range s.plan.mesh.Axes {
+		if s.world == nil || s.plan.mesh.Size(a.Name) == 1 || a.Name == "mb" {
+			continue
+		}
+		// Also when the axis holds every rank: the world stays free for what the loop has to say.
+		c, err := s.world.Sub(a.Name, s.plan.mesh.Group(s.plan.rank, a.Name))
+		if err != nil {
+			return nil, err
+		}
+		if s.watch.trace != nil {
+			c = timed{c, s.watch.trace}
+		}
+		out[a.Name] = c
+	}
+	return out, nil
+}

@@ -1,0 +1,190 @@
+package train
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+// elemSizes is the bytes of one element of each type that an arena tensor may have.
+var elemSizes = map[string]int{"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1,
+	"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
+
+// plan is the manifest as one rank sees it.
+type plan struct {
+	abi.Manifest
+	prog   *abi.Program
+	rank   int
+	mesh   mesh.Mesh
+	tensor map[string]*abi.Tensor
+	funcs  map[string]*abi.Func
+}
+
+// readPlan decodes and checks the manifest of a program for a rank.
+func readPlan(p *Program, rank int) (*plan, error) {
+	x := &plan{rank: rank, tensor: map[string]*abi.Tensor{}, funcs: map[string]*abi.Func{}}
+	if err := json.Unmarshal(p.Plan, &x.Manifest); err != nil {
+		return nil, fmt.Errorf("BUG: the plan in this program is damaged: %w", err)
+	}
+	if x.Version != abi.Version {
+		return nil, fmt.Errorf("this program was compiled for version %d of the run-time, this is version %d: compile again", x.Version, abi.Version)
+	}
+	if p.Index < 0 || p.Index >= len(x.Programs) || rank < 0 || rank >= max(x.Ranks, 1) {
+		return nil, fmt.Errorf("BUG: program %d of %d, rank %d of %d", p.Index, len(x.Programs), rank, x.Ranks)
+	}
+	x.Ranks, x.Train.DP = max(x.Ranks, 1), max(x.Train.DP, 1)
+	x.Train.Microbatches, x.Train.Tokens = max(x.Train.Microbatches, 1), max(x.Train.Tokens, 1)
+	for _, a := range x.Mesh {
+		x.mesh.Axes = append(x.mesh.Axes, mesh.Axis{Name: a.Name, Size: a.Size})
+	}
+	if x.mesh.Ranks() != x.Ranks {
+		return nil, fmt.Errorf("BUG: mesh %s has %d ranks, the plan %d", x.mesh, x.mesh.Ranks(), x.Ranks)
+	}
+	x.prog = &x.Programs[p.Index]
+	for i := range x.prog.Tensors {
+		t := &x.prog.Tensors[i]
+		if err := x.check(t); err != nil {
+			return nil, err
+		}
+		x.tensor[t.Name] = t
+	}
+	for i := range x.prog.Funcs {
+		f := &x.prog.Funcs[i]
+		x.funcs[f.Name] = f
+		for k := range f.Results {
+			if err := x.check(&f.Results[k]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return x, nil
+}
+
+// check makes sure that a tensor lies inside the arena and is as large as its type.
+func (x *plan) check(t *abi.Tensor) error {
+	size, ok := elemSizes[t.DType]
+	n := size * elems(t.Dims)
+	if !ok || n != t.Bytes || t.Offset < 0 || t.Offset+n > x.prog.ArenaBytes {
+		return fmt.Errorf("BUG: tensor %q %s%v of %d bytes at %d does not fit an arena of %d", t.Name, t.DType, t.Dims, t.Bytes, t.Offset, x.prog.ArenaBytes)
+	}
+	return nil
+}
+
+func elems(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+// dp is this rank's data-parallel coordinate.
+func (x *plan) dp() int { return x.mesh.Coord(x.rank, "dp") }
+
+// axes lists the mesh axes that split dim d of t, outermost first.
+func axes(t *abi.Tensor, d int) []string {
+	if d >= len(t.ShardAxes) || t.ShardAxes[d] == "" {
+		return nil
+	}
+	return strings.Split(t.ShardAxes[d], ",")
+}
+
+// whole is the dims of the tensor that t is a part of.
+func whole(t *abi.Tensor) []int {
+	if len(t.Global) == len(t.Dims) && len(t.ShardAxes) > 0 {
+		return t.Global
+	}
+	return t.Dims
+}
+
+// start is where in the whole tensor the part of a rank begins, in a micro-batch.
+func (x *plan) start(t *abi.Tensor, rank, micro int) []int {
+	at := make([]int, len(t.Dims))
+	for d := range t.Dims {
+		k := 0
+		for _, axis := range axes(t, d) {
+			c := x.mesh.Coord(rank, axis)
+			if axis == mesh.TimeAxis {
+				c = micro
+			}
+			k = k*x.size(axis) + c
+		}
+		at[d] = k * t.Dims[d]
+	}
+	return at
+}
+
+// size is the extent of a mesh axis.
+func (x *plan) size(axis string) int {
+	if axis == mesh.TimeAxis {
+		return x.Train.Microbatches
+	}
+	return x.mesh.Size(axis)
+}
+
+// owner reports whether, of the ranks that hold the same part of t, this rank is the first.
+func (x *plan) owner(t *abi.Tensor) bool {
+	var split []string
+	for d := range t.Dims {
+		split = append(split, axes(t, d)...)
+	}
+	for _, a := range x.mesh.Axes {
+		if a.Name != mesh.TimeAxis && !slices.Contains(split, a.Name) && x.mesh.Coord(x.rank, a.Name) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// copyBox copies a box of shape dims: from offset src in a tensor of dims srcDims, to offset dst in one of dims dstDims.
+// A nil offset is the origin. size is the bytes of an element.
+func copyBox(to, from []byte, dims, dst, dstDims, src, srcDims []int, size int) {
+	if elems(dims) == 0 {
+		return
+	}
+	// Trailing dims that the box covers in both tensors are one run of bytes.
+	run, d := size, len(dims)
+	for d > 0 && dims[d-1] == dstDims[d-1] && dims[d-1] == srcDims[d-1] {
+		d--
+		run *= dims[d]
+	}
+	if d > 0 {
+		d--
+		run *= dims[d]
+	}
+	index := make([]int, d)
+	for {
+		i := flat(index, dst, dstDims) * size
+		j := flat(index, src, srcDims) * size
+		copy(to[i:i+run], from[j:j+run])
+		k := d - 1
+		for ; k >= 0; k-- {
+			if index[k]++; index[k] < dims[k] {
+				break
+			}
+			index[k] = 0
+		}
+		if k < 0 {
+			return
+		}
+	}
+}
+
+// flat is the row-major position of index (fewer dims: zeros) plus offset.
+func flat(index, offset, dims []int) int {
+	n := 0
+	for d := range dims {
+		n *= dims[d]
+		if d < len(index) {
+			n += index[d]
+		}
+		if offset != nil {
+			n += offset[d]
+		}
+	}
+	return n
+}

@@ -1,0 +1,275 @@
+package train
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gtc-compiler/gtc/runtime/mem"
+)
+
+// reporter prints what happens, on rank 0 only. Progress goes to standard output: one line that is rewritten on a
+// terminal, else a line every --log-every steps, or JSON lines. Notes go to standard error, so that the JSON stays
+// clean. JSON lines have a field "event": start, step, eval, save or end; a number that is none is null.
+type reporter struct {
+	out, err io.Writer
+	on       bool
+	json     bool
+	line     bool // rewrite one line
+	bench    bool
+	every    int64
+
+	perStep  float64 // samples, or tokens, of one step
+	unit     string
+	total    int64
+	began    time.Time
+	first    int64 // step at which this run began
+	since    time.Time
+	sinceN   int64 // steps counted since then
+	drawn    time.Time
+	width    int // of the line on the terminal, to erase it
+	buf      []byte
+	nanNoted bool
+}
+
+func newReporter(s *session) *reporter {
+	c := s.cfg
+	r := &reporter{out: s.env.out, err: s.env.err, on: s.plan.rank == 0, json: c.json, bench: c.bench, every: c.logEvery, unit: "samples/s",
+		perStep: float64(s.plan.Train.Batch), buf: make([]byte, 0, 512)}
+	if s.plan.Train.Tokens > 1 {
+		r.perStep *= float64(s.plan.Train.Tokens)
+		r.unit = "tok/s"
+	}
+	r.line = c.progress == "line" || c.progress == "auto" && terminal(r.out)
+	r.line = r.line && !r.json && !r.bench
+	return r
+}
+
+// note prints something worth knowing.
+func (r *reporter) note(format string, args ...any) {
+	if r.on && !r.bench {
+		r.erase()
+		fmt.Fprintf(r.err, format+"\n", args...)
+	}
+}
+
+// erase removes the progress line.
+func (r *reporter) erase() {
+	if r.width > 0 {
+		fmt.Fprintf(r.out, "\r%s\r", strings.Repeat(" ", r.width))
+		r.width = 0
+	}
+}
+
+// start begins the clock.
+func (r *reporter) start(t *trainer) {
+	r.began, r.since, r.sinceN = time.Now(), time.Now(), 0
+	r.first, r.total = t.step, t.total
+	if !r.on || r.bench {
+		return
+	}
+	x := t.plan
+	params := 0
+	for i := range x.prog.Tensors {
+		if y := &x.prog.Tensors[i]; y.Role == "param" {
+			params += elems(whole(y))
+		}
+	}
+	if r.json {
+		r.event("start", field{"model", x.Model}, field{"ranks", x.Ranks}, field{"batch", x.Train.Batch}, field{"microbatches", x.Train.Microbatches},
+			field{"threads", t.threads}, field{"parameters", params}, field{"arena_bytes", t.m.arena.Size()}, field{"samples", t.set.Len()},
+			field{"step", t.step}, field{"steps", t.total})
+		return
+	}
+	for _, b := range t.set.Bindings() {
+		r.note("data: %s", b)
+	}
+	r.note("%s: %d parameters, %d samples in batches of %d on %d x %d threads, arena %.1f MiB, steps %d to %d", x.Model, params, t.set.Len(),
+		x.Train.Batch, x.Ranks, t.threads, float64(t.m.arena.Size())/(1<<20), t.step, t.total)
+}
+
+// field is one of a JSON line.
+type field struct {
+	name  string
+	value any
+}
+
+// event prints a JSON line. Floats that JSON cannot hold are null.
+func (r *reporter) event(name string, fields ...field) {
+	b := append(r.buf[:0], `{"event":`...)
+	b = strconv.AppendQuote(b, name)
+	for _, f := range fields {
+		b = append(b, `,"`...)
+		b = append(b, f.name...)
+		b = append(b, `":`...)
+		switch v := f.value.(type) {
+		case float64:
+			b = number9(b, v)
+		case int:
+			b = strconv.AppendInt(b, int64(v), 10)
+		case int64:
+			b = strconv.AppendInt(b, v, 10)
+		default:
+			text, err := json.Marshal(v)
+			if err != nil {
+				text = []byte("null")
+			}
+			b = append(b, text...)
+		}
+	}
+	r.buf = append(b, "}\n"...)
+	r.out.Write(r.buf)
+}
+
+// number9 prints v with the nine digits that tell any two float32 apart.
+func number9(b []byte, v float64) []byte {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return append(b, "null"...)
+	}
+	return strconv.AppendFloat(b, v, 'g', 9, 64)
+}
+
+// bits are the exact bits of a loss, to compare runs.
+func bits(v float64) string { return fmt.Sprintf("%016x", math.Float64bits(v)) }
+
+// step reports a finished step that took so long.
+func (r *reporter) step(t *trainer, took time.Duration) {
+	if !r.on {
+		return
+	}
+	if r.bench {
+		b := strconv.AppendInt(append(r.buf[:0], `{"step":`...), t.step, 10)
+		b = number9(append(b, `,"loss":`...), t.loss)
+		b = strconv.AppendFloat(append(b, `,"seconds":`...), took.Seconds(), 'g', 6, 64)
+		r.buf = append(b, "}\n"...)
+		r.out.Write(r.buf)
+		return
+	}
+	r.sinceN++
+	if !r.nanNoted && (math.IsNaN(t.loss) || math.IsInf(t.loss, 0)) {
+		r.nanNoted = true
+		r.note("the loss is %v at step %d: GTC_NAN=1 finds the first operation that makes a NaN", t.loss, t.step)
+	}
+	due := t.step%r.every == 0 || t.step == r.total
+	if r.line && (due || time.Since(r.drawn) > 200*time.Millisecond) && time.Since(r.drawn) > 50*time.Millisecond || !r.line && due {
+		r.progress(t)
+	}
+}
+
+// progress prints where the run is.
+func (r *reporter) progress(t *trainer) {
+	now := time.Now()
+	r.drawn = now
+	per := now.Sub(r.since).Seconds() / float64(max(r.sinceN, 1))
+	resident, _ := mem.Resident()
+	if r.json {
+		r.event("step", field{"step", t.step}, field{"loss", t.loss}, field{"loss_bits", bits(t.loss)}, field{"lr", t.rate()},
+			field{"seconds", per}, field{strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, field{"resident_bytes", resident})
+	} else {
+		text := fmt.Sprintf("step %d/%d  loss %.4f", t.step, r.total, t.loss)
+		if lr := t.rate(); !math.IsNaN(lr) {
+			text += fmt.Sprintf("  lr %.1e", lr)
+		}
+		left := time.Duration(float64(r.total-t.step) * per * 1e9)
+		text += fmt.Sprintf("  %s %s  eta %s  mem %d MiB", short(r.perStep/per), r.unit, left.Round(time.Second), resident>>20)
+		if r.line {
+			fmt.Fprintf(r.out, "\r%-*s", r.width, text)
+			r.width = len(text)
+		} else {
+			fmt.Fprintln(r.out, text)
+		}
+	}
+	if now.Sub(r.since) > 5*time.Second || !r.line { // recent speed, but not of a single step
+		r.since, r.sinceN = now, 0
+	}
+}
+
+// short is a number with three digits and a unit of thousands.
+func short(v float64) string {
+	unit := ""
+	for _, u := range []string{"k", "M", "G"} {
+		if v < 1000 {
+			break
+		}
+		v /= 1000
+		unit = u
+	}
+	if v < 100 {
+		return strconv.FormatFloat(v, 'f', 1, 64) + unit
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64) + unit
+}
+
+// pause leaves time that no step took out of the speed.
+func (r *reporter) pause(d time.Duration) { r.since = r.since.Add(d) }
+
+// eval reports an evaluation at a step.
+func (r *reporter) eval(step int64, e *evaluation) {
+	r.pause(e.took)
+	if !r.on || r.bench {
+		return
+	}
+	if r.json {
+		fields := []field{{"step", step}, {"loss", e.loss}, {"loss_bits", bits(e.loss)}}
+		if !math.IsNaN(e.accuracy) {
+			fields = append(fields, field{"accuracy", e.accuracy})
+		}
+		if !math.IsNaN(e.perplexity) {
+			fields = append(fields, field{"perplexity", e.perplexity})
+		}
+		r.event("eval", append(fields, field{"samples", e.samples}, field{"seconds", e.took.Seconds()})...)
+		return
+	}
+	r.erase()
+	text := fmt.Sprintf("eval at step %d  loss %.4f", step, e.loss)
+	if !math.IsNaN(e.accuracy) {
+		text += fmt.Sprintf("  accuracy %.2f %%", 100*e.accuracy)
+	}
+	if !math.IsNaN(e.perplexity) {
+		text += fmt.Sprintf("  perplexity %.4g", e.perplexity)
+	}
+	fmt.Fprintf(r.out, "%s  (%d samples, %v)\n", text, e.samples, e.took.Round(time.Millisecond))
+}
+
+// save reports a checkpoint.
+func (r *reporter) save(step int64, dir string, took time.Duration) {
+	r.pause(took)
+	if !r.on || r.bench {
+		return
+	}
+	if r.json {
+		r.event("save", field{"step", step}, field{"path", dir}, field{"seconds", took.Seconds()})
+		return
+	}
+	r.note("saved step %d in %s (%v)", step, dir, took.Round(time.Millisecond))
+}
+
+// end sums up.
+func (r *reporter) end(t *trainer, signal int) {
+	if !r.on || r.bench {
+		return
+	}
+	why := "done"
+	if signal != 0 {
+		why = fmt.Sprintf("stopped by signal %d", signal)
+	}
+	took := time.Since(r.began)
+	resident, peak := mem.Resident()
+	steps := t.step - r.first
+	if r.json {
+		r.event("end", field{"why", why}, field{"step", t.step}, field{"loss", t.loss}, field{"loss_bits", bits(t.loss)}, field{"seconds", took.Seconds()},
+			field{"arena_bytes", t.m.arena.Size()}, field{"resident_bytes", resident}, field{"peak_bytes", peak})
+		return
+	}
+	r.erase()
+	text := fmt.Sprintf("%s at step %d", why, t.step)
+	if steps > 0 {
+		text += fmt.Sprintf("  loss %.9g (bits %s)  %d steps in %v, %.3g ms each", t.loss, bits(t.loss), steps, took.Round(10*time.Millisecond),
+			took.Seconds()*1e3/float64(steps))
+	}
+	fmt.Fprintf(r.out, "%s  arena %d bytes, resident %d MiB\n", text, t.m.arena.Size(), resident>>20)
+}

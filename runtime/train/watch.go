@@ -1,0 +1,269 @@
+package train
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/runtime/trace"
+)
+
+// watcher looks at every call. It exists only when one of the views is asked for, so that a plain run pays nothing:
+//
+//	GTC_NAN=1      stop at the first call that makes a NaN, and name it; 2: at the first infinity too
+//	GTC_HASH=1     checksums of loss, parameters and state of each rank after each step; 2: of what every call makes
+//	GTC_PROFILE=1  where the time went, at exit, of rank 0; 2: of every rank
+//	GTC_DEBUG=1    what was loaded; 2: the memory map; 3: each function; 4: each call
+//	--trace FILE   every call and collective in time
+type watcher struct {
+	nan, hash, profile, debug int
+	trace                     *trace.Writer
+	rank                      int
+	out                       io.Writer
+	firstInf                  string // the first call that made an infinity, for the report of a NaN
+	began                     time.Time
+}
+
+// newWatcher reads the views' environment variables.
+func newWatcher(getenv func(string) string, rank int, out io.Writer) (*watcher, error) {
+	w := &watcher{rank: rank, out: out, began: time.Now()}
+	for name, v := range map[string]*int{"GTC_NAN": &w.nan, "GTC_HASH": &w.hash, "GTC_PROFILE": &w.profile, "GTC_DEBUG": &w.debug} {
+		s := getenv(name)
+		if s == "" {
+			continue
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 {
+			return nil, usagef("%s=%q is not a number: 0 is off, 1 and more is on", name, s)
+		}
+		*v = n
+	}
+	return w, nil
+}
+
+// calls reports whether every call must be looked at.
+func (w *watcher) calls() bool {
+	return w.nan > 0 || w.hash > 1 || w.profile > 0 || w.debug > 3 || w.trace != nil
+}
+
+// after is told of each call: t0 is before it waited for collectives, t1 after that.
+func (w *watcher) after(m *machine, f *function, s *step, t0, t1 time.Time) error {
+	t2 := time.Now()
+	s.count++
+	s.waited += t1.Sub(t0)
+	s.took += t2.Sub(t1)
+	if w.trace != nil {
+		if wait := t1.Sub(t0); wait > 2*time.Microsecond {
+			w.trace.Add(trace.LaneCalls, "wait for collectives", "", t0, wait)
+		}
+		w.trace.Add(trace.LaneCalls, s.call.Name, s.call.Loc, t1, t2.Sub(t1))
+	}
+	if w.debug > 3 {
+		fmt.Fprintf(w.out, "rank %d @%s %s  %v  %s\n", w.rank, f.name, s.call.Name, t2.Sub(t1), s.call.Loc)
+	}
+	if w.nan == 0 && w.hash < 2 {
+		return nil
+	}
+	if s.seq != 0 && s.group != nil { // what a collective makes is there only when it is over
+		if err := s.group.queue.Wait(s.seq); err != nil {
+			return err
+		}
+	}
+	if w.hash > 1 {
+		w.hashCall(m, f, s)
+	}
+	if w.nan > 0 {
+		return w.scan(m, f, s)
+	}
+	return nil
+}
+
+func (w *watcher) hashCall(m *machine, f *function, s *step) {
+	for _, o := range s.call.Out {
+		sum := crc32.Checksum(m.arena.Bytes(o.Offset, o.Bytes), castagnoli)
+		fmt.Fprintf(w.out, "hash rank %d @%s %s %08x\n", w.rank, f.name, o.Name, sum)
+	}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// scan looks for numbers that are none in what a call made.
+func (w *watcher) scan(m *machine, f *function, s *step) error {
+	for _, o := range s.call.Out {
+		at, nan, inf := firstBad(m.arena.Bytes(o.Offset, o.Bytes), o.DType)
+		what := fmt.Sprintf("@%s: %s, at %s", f.name, s.call.Name, or(s.call.Loc, "an op without a location"))
+		switch {
+		case nan >= 0:
+			note := ""
+			if w.firstInf != "" {
+				note = "\n  note: the first infinite value came from " + w.firstInf
+			}
+			return fmt.Errorf("GTC_NAN: the first NaN of rank %d is element %d of %q, made by %s%s", w.rank, nan, o.Name, what, note)
+		case inf >= 0 && w.nan > 1:
+			return fmt.Errorf("GTC_NAN: the first infinite value of rank %d is element %d of %q, made by %s", w.rank, inf, o.Name, what)
+		case inf >= 0 && w.firstInf == "":
+			w.firstInf = fmt.Sprintf("element %d of %q, made by %s", at, o.Name, what)
+		}
+	}
+	return nil
+}
+
+// firstBad finds the first NaN and the first infinity among elements of a type; -1 for none. at is the lesser.
+func firstBad(b []byte, dtype string) (at, nan, inf int) {
+	nan, inf = -1, -1
+	look := func(i int, exp, frac bool) bool {
+		if exp && frac && nan < 0 {
+			nan = i
+		} else if exp && inf < 0 {
+			inf = i
+		}
+		return nan < 0
+	}
+	size := elemSizes[dtype]
+	for i := 0; size > 0 && (i+1)*size <= len(b); i++ {
+		more := true
+		switch dtype {
+		case "f32":
+			v := binary.LittleEndian.Uint32(b[4*i:])
+			if v&0x7f800000 == 0x7f800000 {
+				more = look(i, true, v&0x7fffff != 0)
+			}
+		case "f64":
+			v := binary.LittleEndian.Uint64(b[8*i:])
+			if v<<1>>53 == 0x7ff {
+				more = look(i, true, v<<12 != 0)
+			}
+		case "f16":
+			v := binary.LittleEndian.Uint16(b[2*i:])
+			more = look(i, v&0x7c00 == 0x7c00, v&0x3ff != 0)
+		case "bf16":
+			v := binary.LittleEndian.Uint16(b[2*i:])
+			more = look(i, v&0x7f80 == 0x7f80, v&0x7f != 0)
+		default:
+			return -1, -1, -1
+		}
+		if !more {
+			break
+		}
+	}
+	if at = inf; at < 0 || nan >= 0 && nan < at {
+		at = nan
+	}
+	return at, nan, inf
+}
+
+// hashStep prints the checksums of one step.
+func (w *watcher) hashStep(m *machine, step int64, loss float64) {
+	if w == nil || w.hash == 0 {
+		return
+	}
+	sums := map[string]uint32{}
+	for i := range m.plan.prog.Tensors {
+		t := &m.plan.prog.Tensors[i]
+		if t.Role == "param" || t.Role == "buffer" || t.Role == "state" {
+			sums[t.Role] = crc32.Update(sums[t.Role], castagnoli, m.bytes(t))
+		}
+	}
+	fmt.Fprintf(w.out, "hash rank %d step %d loss %016x param %08x buffer %08x state %08x\n", w.rank, step,
+		math.Float64bits(loss), sums["param"], sums["buffer"], sums["state"])
+}
+
+// row is one line of the profile.
+type row struct {
+	name, loc    string
+	count        int
+	waited, took time.Duration
+}
+
+// report prints where the time went, per kernel and per call.
+func (w *watcher) report(m *machine) {
+	if w == nil || w.profile == 0 || w.rank != 0 && w.profile < 2 {
+		return
+	}
+	var calls []row
+	kernels := map[string]*row{}
+	var total, waited time.Duration
+	for _, name := range slices.Sorted(maps.Keys(m.funcs)) {
+		for i := range m.funcs[name].steps {
+			s := &m.funcs[name].steps[i]
+			if s.count == 0 {
+				continue
+			}
+			total, waited = total+s.took, waited+s.waited
+			calls = append(calls, row{"@" + name + " " + s.call.Name, s.call.Loc, s.count, s.waited, s.took})
+			k := s.call.Name[strings.LastIndex(s.call.Name, "= ")+1:]
+			if kernels[k] == nil {
+				kernels[k] = &row{name: strings.TrimSpace(k)}
+			}
+			kernels[k].count += s.count
+			kernels[k].took += s.took
+			kernels[k].waited += s.waited
+		}
+	}
+	var merged []row
+	for _, k := range kernels {
+		merged = append(merged, *k)
+	}
+	wall := time.Since(w.began)
+	fmt.Fprintf(w.out, "profile of rank %d: %v in kernels and copies, %v waiting for collectives, %v since start\n",
+		w.rank, total.Round(time.Microsecond), waited.Round(time.Microsecond), wall.Round(time.Microsecond))
+	w.table("by kernel", merged, 30, total+waited)
+	w.table("by call", calls, 30, total+waited)
+}
+
+func (w *watcher) table(title string, rows []row, most int, total time.Duration) {
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(b.took+b.waited, a.took+a.waited), cmp.Compare(a.name, b.name))
+	})
+	fmt.Fprintf(w.out, "%-8s %10s %8s %10s %6s  %s (%d)\n", "", "total ms", "calls", "us a call", "%", title, len(rows))
+	for i, r := range rows {
+		if i == most {
+			fmt.Fprintf(w.out, "%8s … %d more\n", "", len(rows)-most)
+			break
+		}
+		all := r.took + r.waited
+		line := fmt.Sprintf("%-8s %10.2f %8d %10.1f %6.1f  %s", "", float64(all)/1e6, r.count, float64(all)/1e3/float64(r.count),
+			100*float64(all)/float64(max(total, 1)), r.name)
+		if r.waited > r.took/10 {
+			line += fmt.Sprintf(" (waited %.2f ms)", float64(r.waited)/1e6)
+		}
+		if r.loc != "" {
+			line += "  " + r.loc
+		}
+		fmt.Fprintln(w.out, line)
+	}
+}
+
+// timed is a communicator that puts its collectives into a trace, on the thread that makes them.
+type timed struct {
+	comm.Communicator
+	trace *trace.Writer
+}
+
+func (t timed) add(s *comm.Site, start time.Time) {
+	t.trace.Add(trace.LaneComm, s.Tensor, s.Loc, start, time.Since(start))
+}
+
+func (t timed) AllReduce(s *comm.Site, buf []byte, dt comm.DType, op comm.ReduceOp) error {
+	defer t.add(s, time.Now())
+	return t.Communicator.AllReduce(s, buf, dt, op)
+}
+
+func (t timed) AllGather(s *comm.Site, dst, src []byte, dt comm.DType) error {
+	defer t.add(s, time.Now())
+	return t.Communicator.AllGather(s, dst, src, dt)
+}
+
+func (t timed) ReduceScatter(s *comm.Site, dst, src []byte, dt comm.DType, op comm.ReduceOp) error {
+	defer t.add(s, time.Now())
+	return t.Communicator.ReduceScatter(s, dst, src, dt, op)
+}
