@@ -45,6 +45,10 @@ func init() {
 		},
 		Doc: "each element hashed into [0,2^31)",
 	})
+	defineDropout()
+}
+
+func defineDropout() {
 	DropoutDef.Define(ir.Rules{
 		Attrs: DropoutAttrs{}, Operands: 2, Infer: inferDropout,
 		Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
