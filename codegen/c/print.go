@@ -113,12 +113,12 @@ func (p *printer) plan() {
 		seen := map[int]bool{}
 		var walk func(n int)
 		walk = func(n int) {
-			if seen[n] || p.k.Insts[n].Level != kir.PerElem && !p.root(n) {
+			seen[n] = true
+			if first, kept := p.spill[n]; kept && first < t {
 				return
 			}
-			seen[n] = true
-			if first, kept := p.spill[n]; !kept || first == t {
-				for _, a := range p.k.Insts[n].Args {
+			for _, a := range p.k.Insts[n].Args {
+				if !seen[a] && p.k.Insts[a].Level == kir.PerElem {
 					walk(a)
 				}
 			}

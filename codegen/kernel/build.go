@@ -219,7 +219,11 @@ func (b *builder) expr(op *ir.Op, e *kir.Expr, t dtype.DType) (int, error) {
 		}
 		in.Args = append(in.Args, n)
 	}
-	if in.DType == dtype.Invalid {
+	switch {
+	case in.DType != dtype.Invalid:
+	case in.Op == "isnan" || in.Op == "isinf":
+		in.DType = dtype.Bool
+	default:
 		in.DType = b.k.Insts[in.Args[len(in.Args)-1]].DType // select: the last operand's, else all agree
 	}
 	return b.emit(in), nil

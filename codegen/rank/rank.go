@@ -143,6 +143,8 @@ func (g *generator) group(grp group.Group, outs []*ir.Value) ([]call, error) {
 		return []call{g.templateCall(op, impl)}, nil
 	case kir.Assemble:
 		return g.assemble(op, impl)
+	case kir.None:
+		return nil, ir.Errorf(op.Loc, "the CPU target has no kernel for %s", op)
 	}
 	built, err := kernel.Build(grp, outs)
 	if err != nil {

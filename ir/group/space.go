@@ -138,7 +138,9 @@ func inputs(op *ir.Op) []*ir.Value { return op.In }
 func OperandAccess(op *ir.Op, v *ir.Value) (src *ir.Value, acc kir.Access, ok bool) {
 	src, acc, ok = Resolve(v)
 	if ok && Impl(op).Kind == kir.View {
-		acc, ok = acc.View(*Impl(op).View, op.Out[0].Type.Dims)
+		if acc, ok = acc.View(*Impl(op).View, op.Out[0].Type.Dims); !ok {
+			src = v
+		}
 	}
 	return src, acc, ok
 }

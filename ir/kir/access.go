@@ -92,6 +92,11 @@ func bySize(dims, dense []int) []int {
 // Reshape is the access of the same elements in the same order under other dims; ok is false when the
 // strides do not allow it.
 func (a Access) Reshape(dims []int) (Access, bool) {
+	if start := a.Offset; (Access{0, a.Dims, a.Strides}).IsDense() {
+		out := Dense(dims)
+		out.Offset = start
+		return out, true
+	}
 	fine, ok := Refine(a.Dims, dims)
 	if !ok {
 		return a, false

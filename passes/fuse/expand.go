@@ -2,6 +2,8 @@ package fuse
 
 import (
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -32,12 +34,12 @@ func expandOp(c *pass.Context, b *ir.Builder, op *ir.Op, subst map[*ir.Value]*ir
 		}
 	}
 	r := &op.Def.Rules
-	if r.Impl != nil || r.Collective != "" {
+	if group.Impl(op).Kind != kir.None || r.Collective != "" {
 		b.F.Ops = append(b.F.Ops, op)
 		return nil
 	}
 	if r.Decompose == nil {
-		return ir.Errorf(op.Loc, "no kernel computes %s", op.Def.Name)
+		return ir.Errorf(op.Loc, "the CPU target has no kernel for %s", op)
 	}
 	rest := b.F.Ops
 	b.F.Ops, b.Loc = nil, op.Loc

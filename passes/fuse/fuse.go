@@ -181,9 +181,8 @@ func (fu *fuser) alone(op *ir.Op) *node {
 func (fu *fuser) place(op *ir.Op) {
 	srcs := fu.sources(op)
 	n := fu.alone(op)
-	n.space, _ = group.Build(n.ops)
-	if n.space == nil {
-		return
+	if n.space, _ = group.Build(n.ops); n.space == nil {
+		panic(fmt.Sprintf("BUG: %s has no iteration space", op))
 	}
 	for _, s := range srcs {
 		s, n := s.find(), n.find()

@@ -113,7 +113,7 @@ func workspace(f *ir.Func) (int, error) {
 		case impl.Kind == kir.Pointwise || impl.Kind == kir.Reduce || impl.Kind == kir.View:
 			s, ok := group.Build(g.Ops)
 			if !ok {
-				return 0, fmt.Errorf("BUG: group %d does not share an iteration space", g.ID)
+				return 0, fmt.Errorf("BUG: group %d of @%s does not share an iteration space\n%s", g.ID, f.Name, f)
 			}
 			n = s.WorkBytes()
 		}
