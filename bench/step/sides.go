@@ -23,12 +23,14 @@ type example struct {
 
 var examples = map[string]example{
 	"gpt": {"gpt", "examples/shakespeare/gpt.onnx", "examples/shakespeare/train.bin", []string{"--batch", "12", "--loss", "cross_entropy",
-		"--optimizer", "adamw", "--lr", "1e-3", "--betas", "0.9,0.99", "--weight-decay", "0.1", "--clip", "1.0"}},
+		"--optimizer", "adamw", "--lr", "2e-3", "--beta2", "0.99", "--weight-decay", "0.1", "--no-decay", "1d",
+		"--clip-norm", "1.0"}},
 	"cnn": {"cnn", "examples/mnist/cnn.onnx", "examples/mnist/train.npz", digits},
 	"mlp": {"mlp", "examples/mnist/mlp.onnx", "examples/mnist/train.npz", digits},
 }
 
-var digits = []string{"--batch", "32", "--loss", "cross_entropy", "--optimizer", "adamw", "--lr", "2e-3", "--weight-decay", "0.01"}
+var digits = []string{"--batch", "32", "--loss", "cross_entropy", "--optimizer", "adamw", "--lr", "2e-3",
+	"--weight-decay", "0.01", "--no-decay", "1d"}
 
 // row is what both sides print for a step.
 type row struct {
@@ -64,7 +66,7 @@ func startGTC(ex example, o options) (*rankProgram, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rankProgram{dir: dir, warm: o.warm, threads: o.threads, args: []string{"--data", ex.data, "--bench"}}
+	r := &rankProgram{dir: dir, warm: o.warm, threads: o.threads, args: []string{"--data", ex.data, "--bench", "--threads", strconv.Itoa(o.threads)}}
 	gtc := filepath.Join(dir, "gtc")
 	compile := append([]string{"compile", ex.model, "-o", filepath.Join(dir, "out")}, ex.compile...)
 	for _, c := range []*exec.Cmd{exec.Command("go", "build", "-o", gtc, "./cmd/gtc"), exec.Command(gtc, compile...)} {

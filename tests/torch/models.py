@@ -114,7 +114,7 @@ DIGITS = dict(input="image", batch=32, steps=1410, lr=2e-3, min_lr=2e-5, warmup=
 EXAMPLES = {
     "mlp": dict(file=MNIST / "mlp.onnx", build=MLP, **DIGITS),
     "cnn": dict(file=MNIST / "cnn.onnx", build=CNN, **DIGITS),
-    "gpt": dict(file=SHAKESPEARE / "gpt.onnx", build=GPT, input="tokens", batch=12, steps=2000, lr=1e-3, min_lr=1e-4, warmup=100,
+    "gpt": dict(file=SHAKESPEARE / "gpt.onnx", build=GPT, input="tokens", batch=12, steps=2000, lr=2e-3, min_lr=2e-4, warmup=100,
                 beta2=0.99, decay=0.1, clip=1.0),
 }
 
@@ -151,10 +151,10 @@ def adamw(name, model, **kind):
 
 
 def learning_rate(name, step):
-    """The rate of update `step` (0 first): nanoGPT's linear warm-up, then a cosine down to min_lr at the last step."""
+    """The rate of update `step` (0 first): a linear warm-up, then a cosine down to min_lr at the last step (gtc's --schedule cosine)."""
     ex = EXAMPLES[name]
     if step < ex["warmup"]:
-        return ex["lr"] * (step + 1) / (ex["warmup"] + 1)
+        return ex["lr"] * (step + 1) / ex["warmup"]
     part = (step - ex["warmup"]) / (ex["steps"] - ex["warmup"])
     return ex["min_lr"] + 0.5 * (1 + math.cos(math.pi * part)) * (ex["lr"] - ex["min_lr"])
 
