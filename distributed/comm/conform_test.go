@@ -364,6 +364,35 @@ func TestHalf(t *testing.T) {
 	}
 }
 
+// TestBF16Blocks compares the block conversions with those of one element.
+func TestBF16Blocks(t *testing.T) {
+	const n = 1<<16 + 5
+	in, out, bits := make([]uint16, n), make([]float32, n), make([]uint16, n)
+	for i := range in {
+		in[i] = uint16(i)
+	}
+	widen(out, in, BF16)
+	for i, f := range out {
+		if math.Float32bits(f) != uint32(in[i])<<16 {
+			t.Fatalf("bf16 %04x becomes %08x", in[i], math.Float32bits(f))
+		}
+		// Every upper half with lower halves about the tie, and others.
+		low := []uint32{0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, uint32(i) * 40503 & 0xffff}[i%7]
+		out[i] = math.Float32frombits(uint32(in[i])<<16 | low)
+	}
+	for range 7 {
+		narrow(bits, out, BF16)
+		for i, f := range out {
+			if want := f32ToBF16(f); bits[i] != want {
+				t.Fatalf("f32 %08x becomes bf16 %04x, want %04x", math.Float32bits(f), bits[i], want)
+			}
+		}
+		first := out[0]
+		copy(out, out[1:]) // other lanes
+		out[n-1] = first
+	}
+}
+
 func TestNaNWins(t *testing.T) {
 	nan := alignedBytes(4)
 	binary.LittleEndian.PutUint32(nan, math.Float32bits(float32(math.NaN())))

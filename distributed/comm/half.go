@@ -6,7 +6,9 @@ import "math"
 func widen(dst []float32, src []uint16, dt DType) {
 	dst = dst[:len(src)]
 	if dt == BF16 {
-		for i, h := range src {
+		n := widenFast(dst, src)
+		dst = dst[n:]
+		for i, h := range src[n:] {
 			dst[i] = math.Float32frombits(uint32(h) << 16)
 		}
 		return
@@ -20,7 +22,9 @@ func widen(dst []float32, src []uint16, dt DType) {
 func narrow(dst []uint16, src []float32, dt DType) {
 	dst = dst[:len(src)]
 	if dt == BF16 {
-		for i, f := range src {
+		n := narrowFast(dst, src)
+		dst = dst[n:]
+		for i, f := range src[n:] {
 			dst[i] = f32ToBF16(f)
 		}
 		return
