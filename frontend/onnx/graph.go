@@ -262,7 +262,7 @@ func (s scope) node(p *onnxpb.NodeProto, index int) (*node, error) {
 	if name == "" {
 		name = fmt.Sprintf("%s_%d", p.GetOpType(), index)
 	}
-	n := &node{op: p.GetOpType(), opset: s.opset, subst: s, attrs: map[string]*onnxpb.AttributeProto{}}
+	n := &node{op: p.GetOpType(), opset: s.opset, subst: s, proto: p, attrs: map[string]*onnxpb.AttributeProto{}}
 	n.loc = locate(name, n.op, p.MetadataProps)
 	if n.loc.File == "" && s.loc.File != "" {
 		n.loc.File, n.loc.Line, n.loc.Func = s.loc.File, s.loc.Line, s.loc.Func

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/ir/cost"
 )
 
 // Info is what gtc inspect tells of a model. Field names in JSON are public.
@@ -70,8 +70,8 @@ func (m *Model) Inspect() (*Info, error) {
 	}
 	for _, op := range f.Ops {
 		kinds[op.Def.Name]++
-		info.FLOPs += flops(op)
-		info.Bytes += traffic(op)
+		info.FLOPs += cost.Flops(op)
+		info.Bytes += cost.Bytes(op)
 	}
 	info.Operators, info.Ops = counts(operators), counts(kinds)
 	for _, p := range res.roles.params {
@@ -120,53 +120,6 @@ func counts(m map[string]int) []Count {
 		out = append(out, Count{name, m[name]})
 	}
 	return out
-}
-
-// flops counts a multiplication and an addition for each point of a contraction's loops, one operation for each
-// element of anything else that computes.
-func flops(op *ir.Op) int64 {
-	var points int64
-	if op.Def.Rules.Factors != nil {
-		points = op.Def.Rules.Factors(op).Points()
-	}
-	switch op.Def {
-	case ops.MatMulDef:
-		return 2 * points
-	case ops.ConvDef, ops.ConvInputGradDef:
-		return 2 * convPoints(op)
-	case ops.ReshapeDef, ops.TransposeDef, ops.ExpandDef, ops.SliceDef, ops.ConcatDef, ops.ConstDef, ops.GatherDef, ops.IotaDef, ops.PadDef:
-		return 0
-	}
-	n := int64(0)
-	for _, v := range op.In {
-		if v != nil {
-			n = max(n, int64(v.Type.Elems()))
-		}
-	}
-	return n
-}
-
-// convPoints is N*O*out*C/g*k for a convolution, whichever side of it is the result.
-func convPoints(op *ir.Op) int64 {
-	w, y := op.In[1].Type, op.Out[0].Type
-	if op.Def == ops.ConvInputGradDef {
-		y = op.In[0].Type
-	}
-	return int64(y.Elems()) * int64(w.Elems()/max(1, w.Dims[0]))
-}
-
-// traffic is the bytes an op reads and writes; views move nothing.
-func traffic(op *ir.Op) int64 {
-	if op.Def == ops.ReshapeDef || op.Def == ops.ConstDef || op.Def == ops.ExpandDef {
-		return 0
-	}
-	n := int64(0)
-	for _, v := range slices.Concat(op.In, op.Out) {
-		if v != nil {
-			n += int64(v.Type.Bytes())
-		}
-	}
-	return n
 }
 
 // String is a short form of the parameter for messages: name, type, role.

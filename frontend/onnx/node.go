@@ -19,7 +19,8 @@ type node struct {
 	loc   ir.Loc
 	fx    fxCall // what PyTorch's exporter says the node came from; empty without metadata
 	rule  string // the exporter's rewrite rule that made the node; "" for none
-	subst scope  // names of the graph it is in, for its subgraphs
+	proto *onnxpb.NodeProto
+	subst scope // names of the graph it is in, for its subgraphs
 }
 
 // fail stops the import of a node with an error that says where. ir.Recover catches it.
