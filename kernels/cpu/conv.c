@@ -59,6 +59,14 @@ static void copy_row(float *dst, const float *src, const geometry *g, long b) {
 		for (long j = hi; j < g->Wv; j++) dst[j] = 0;
 		return;
 	}
+	if (g->insW == 1) {
+		long o = b - g->padL, lo = o >= 0 ? 0 : min_l(g->Wv, ceil_div(-o, g->sW));
+		long hi = o >= g->W ? lo : max_l(lo, min_l(g->Wv, (g->W - 1 - o) / g->sW + 1));
+		for (long j = 0; j < lo; j++) dst[j] = 0;
+		for (long j = lo; j < hi; j++) dst[j] = src[j * g->sW + o];
+		for (long j = hi; j < g->Wv; j++) dst[j] = 0;
+		return;
+	}
 	for (long j = 0; j < g->Wv; j++) {
 		long t = j * g->sW + b - g->padL;
 		dst[j] = t >= 0 && t % g->insW == 0 && t / g->insW < g->W ? src[t / g->insW] : 0;

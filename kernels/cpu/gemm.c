@@ -30,39 +30,6 @@ static long ceil_div(long a, long b) { return (a + b - 1) / b; }
 static int tile_class(long mr) { return mr > GTC_MR2 ? 2 : mr > GTC_MR1 ? 1 : 0; }
 static const int tile_rows[3] = {GTC_MR1, GTC_MR2, GTC_MR};
 
-// pack_a_tile copies mr rows x kc of A into k-major order, rows padded with zeros to the kernel's height.
-static void pack_a_tile(float *dst, gtc_mat a, long mr, long rows, long kc) {
-	if (a.rs == 1 && mr == rows) {
-		for (long k = 0; k < kc; k++) memcpy(dst + k * rows, a.p + k * a.cs, (size_t)rows * sizeof(float));
-		return;
-	}
-	for (long i = 0; i < mr; i++)
-		for (long k = 0; k < kc; k++) dst[k * rows + i] = a.p[i * a.rs + k * a.cs];
-	for (long i = mr; i < rows; i++)
-		for (long k = 0; k < kc; k++) dst[k * rows + i] = 0;
-}
-
-// run_tile computes one mr x nr tile; a and b are ready for the kernel (a whole number of kernel rows and vectors).
-static void run_tile(long mr, long nr, long kc, const float *a, long ars, long acs, const float *b, long ldb, float *c, long ldc,
-		     int add, const float *bias) {
-	int mc = tile_class(mr), nv = nr > VL ? 1 : 0;
-	long rows = tile_rows[mc], cols = (nv + 1) * VL;
-	if (mr == rows && nr == cols) {
-		ukr_table[mc][nv](kc, a, ars, acs, b, ldb, c, ldc, add, bias);
-		return;
-	}
-	float t[GTC_MR * GTC_NR] __attribute__((aligned(64)));
-	ukr_table[mc][nv](kc, a, ars, acs, b, ldb, t, GTC_NR, 0, NULL);
-	for (long i = 0; i < mr; i++)
-		for (long j = 0; j < nr; j += VL) {
-			long w = min_l(VL, nr - j);
-			vf v = vload(t + i * GTC_NR + j);
-			if (bias) v += vload_n(bias + j, w, 0);
-			if (add) v += vload_n(c + i * ldc + j, w, 0);
-			vstore_n(c + i * ldc + j, v, w);
-		}
-}
-
 // transpose_in copies B columns [j, j+nr) x rows [k, k+kc) stored column by column (rs == 1 over k) into dst[kc][GTC_NR].
 static void transpose_in(float *dst, long ld, const float *src, long cs, long kc, long nr) {
 	long j = 0;
@@ -90,6 +57,42 @@ static void transpose_in(float *dst, long ld, const float *src, long cs, long kc
 #endif
 	for (; j < nr; j++)
 		for (long k = 0; k < kc; k++) dst[k * ld + j] = src[j * cs + k];
+}
+
+// pack_a_tile copies mr rows x kc of A into k-major order, rows padded with zeros to the kernel's height.
+static void pack_a_tile(float *dst, gtc_mat a, long mr, long rows, long kc) {
+	if (a.rs == 1 && mr == rows) {
+		for (long k = 0; k < kc; k++) memcpy(dst + k * rows, a.p + k * a.cs, (size_t)rows * sizeof(float));
+		return;
+	}
+	if (a.cs == 1)
+		transpose_in(dst, rows, a.p, a.rs, kc, mr);
+	else
+		for (long i = 0; i < mr; i++)
+			for (long k = 0; k < kc; k++) dst[k * rows + i] = a.p[i * a.rs + k * a.cs];
+	for (long i = mr; i < rows; i++)
+		for (long k = 0; k < kc; k++) dst[k * rows + i] = 0;
+}
+
+// run_tile computes one mr x nr tile; a and b are ready for the kernel (a whole number of kernel rows and vectors).
+static void run_tile(long mr, long nr, long kc, const float *a, long ars, long acs, const float *b, long ldb, float *c, long ldc,
+		     int add, const float *bias) {
+	int mc = tile_class(mr), nv = nr > VL ? 1 : 0;
+	long rows = tile_rows[mc], cols = (nv + 1) * VL;
+	if (mr == rows && nr == cols) {
+		ukr_table[mc][nv](kc, a, ars, acs, b, ldb, c, ldc, add, bias);
+		return;
+	}
+	float t[GTC_MR * GTC_NR] __attribute__((aligned(64)));
+	ukr_table[mc][nv](kc, a, ars, acs, b, ldb, t, GTC_NR, 0, NULL);
+	for (long i = 0; i < mr; i++)
+		for (long j = 0; j < nr; j += VL) {
+			long w = min_l(VL, nr - j);
+			vf v = vload(t + i * GTC_NR + j);
+			if (bias) v += vload_n(bias + j, w, 0);
+			if (add) v += vload_n(c + i * ldc + j, w, 0);
+			vstore_n(c + i * ldc + j, v, w);
+		}
 }
 
 void gtc_transpose_panel(float *dst, const float *src, long ld, long depth, long nr) {
@@ -153,7 +156,8 @@ void gtc_block(float *c, long ldc, gtc_mat a, const float *bpack, long m, long n
 		long kc = min_l(GTC_KC, k - k0);
 		int acc = add || k0 > 0;
 		const float *bk = bpack + k0 * width, *bi = k0 == 0 ? bias : NULL;
-		if (a.cs == 1) {
+		// Rows far apart are a page each and fall into the same cache sets: worth packing when many panels read them.
+		if (a.cs == 1 && (a.rs < 512 || j1 - j0 < 6)) {
 			gtc_mat ak = {a.p + k0, a.rs, 1};
 			block_rows(c, ldc, ak, NULL, bk, m, n, kc, j0, j1, acc, bi);
 			continue;

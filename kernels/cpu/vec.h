@@ -60,8 +60,14 @@ INLINE void vstore_n(float *p, vf v, long n) {
 
 // vsel returns a where mask is set (all ones) and b elsewhere.
 INLINE vf vsel(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
+// vmax and vmin give b when either is NaN.
+#if VL == 16
+INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+#else
 INLINE vf vmax(vf a, vf b) { return vsel(a > b, a, b); }
 INLINE vf vmin(vf a, vf b) { return vsel(a < b, a, b); }
+#endif
 
 // vswap exchanges lanes whose indices differ in bit w; log2(VL) of them reduce a vector without leaving registers.
 #if VL == 16
