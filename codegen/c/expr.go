@@ -188,18 +188,11 @@ func binaryExpr(op string, t dtype.DType, x, y string) (string, error) {
 			return fmt.Sprintf("(%s < %s) | (%s != %s) ? %s : %s", x, y, x, x, x, y), nil
 		}
 		return fmt.Sprintf("%s < %s ? %s : %s", x, y, x, y), nil
-	case "fmod":
+	case "mod": // the sign of the dividend
 		if t.IsFloat() {
 			return fmt.Sprintf("fmod(%s, %s)", x, y), nil
 		}
 		return fmt.Sprintf("gtc_rem(%s, %s)", x, y), nil
-	case "mod": // the sign of the divisor, as Python's %
-		if t.IsFloat() {
-			return fmt.Sprintf("gtc_fmod(%s, %s)", x, y), nil
-		}
-		return fmt.Sprintf("gtc_mod(%s, %s)", x, y), nil
-	case "rand":
-		return fmt.Sprintf("gtc_rand(%s, %s)", x, y), nil
 	}
 	return "", fmt.Errorf("no C for %q of %s", op, t)
 }

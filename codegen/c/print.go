@@ -17,9 +17,7 @@ const Prelude = `#include "gtc_math.h"
 
 static int gtc_threads = 1;
 
-GTC_FN int64_t gtc_mod(int64_t x, int64_t y) { int64_t r = y ? x % y : 0; return r + ((r != 0) & ((r ^ y) < 0)) * y; }
 GTC_FN int64_t gtc_rem(int64_t x, int64_t y) { return y ? x % y : 0; }
-GTC_FN double gtc_fmod(double x, double y) { double r = fmod(x, y); return r + ((r != 0) & ((r < 0) != (y < 0))) * y; }
 GTC_FN double gtc_sigmoid64(double x) { return 1.0 / (1.0 + exp(-x)); }
 GTC_FN double gtc_softplus64(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
 `

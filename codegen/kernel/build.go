@@ -26,6 +26,7 @@ type builder struct {
 	value  map[*ir.Value]int // instruction of a value made in the group
 	loads  map[string]int    // CSE of instructions by their text
 	stored []*ir.Value
+	seen   map[*kir.Expr]int // instructions of the shared subexpressions of the op at hand
 }
 
 // Build makes the kernel of a group; outputs are its values that others read.
@@ -77,6 +78,7 @@ func (b *builder) op(op *ir.Op) error {
 		}
 		return b.done(op.Out[0], n)
 	case kir.Pointwise:
+		b.seen = map[*kir.Expr]int{}
 		for i, e := range impl.Expr {
 			n, err := b.expr(op, e, op.Out[i].Type.DType)
 			if err != nil {
@@ -197,6 +199,15 @@ func (b *builder) operand(op *ir.Op, v *ir.Value) (int, error) {
 
 // expr appends the instructions of one scalar expression and gives the last.
 func (b *builder) expr(op *ir.Op, e *kir.Expr, t dtype.DType) (int, error) {
+	if n, ok := b.seen[e]; ok {
+		return n, nil
+	}
+	n, err := b.exprOnce(op, e, t)
+	b.seen[e] = n
+	return n, err
+}
+
+func (b *builder) exprOnce(op *ir.Op, e *kir.Expr, t dtype.DType) (int, error) {
 	switch e.Op {
 	case "arg":
 		return b.operand(op, op.In[e.Index])
