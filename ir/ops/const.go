@@ -35,6 +35,11 @@ func Iota(b *ir.Builder, d dtype.DType, dims []int, dim int) *ir.Value {
 }
 
 func init() {
+	defineConst()
+	defineIota()
+}
+
+func defineConst() {
 	ConstDef.Define(ir.Rules{
 		Attrs: ConstAttrs{}, NoGrad: "no operands",
 		Doc: "a constant tensor",
@@ -69,6 +74,9 @@ func init() {
 			}
 		},
 	})
+}
+
+func defineIota() {
 	IotaDef.Define(ir.Rules{
 		Attrs: IotaAttrs{}, NoGrad: "no operands",
 		Doc: "0, 1, 2, … along Dim, repeated over the other dims",

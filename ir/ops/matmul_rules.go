@@ -119,23 +119,39 @@ func matMulVJP(b *ir.Builder, op *ir.Op, dys []*ir.Value) []*ir.Value {
 func evalMatMul(op *ir.Op, x []*ir.Array) *ir.Array {
 	a, out := op.Attrs.(MatMulAttrs), ir.NewArray(op.Out[0].Type)
 	m, k, n := mkn(op)
-	for e := range out.F {
-		batch, i, j := e/(m*n), e/n%m, e%n
-		p, dp, q, dq := batch*m*k+i*k, 1, j, n
-		if a.TransA {
-			p, dp = batch*m*k+i, m
-		}
-		if a.TransB {
-			q, dq = j*k, 1
-		}
+	for batch := range ir.Product(in(op, 0)[:len(in(op, 0))-2]) {
+		p, q := x[0].F[batch*m*k:][:m*k], x[1].F
 		if !shared(op) {
-			q += batch * k * n
+			q = q[batch*k*n:]
 		}
-		for l := range k {
-			out.F[e] += x[0].F[p+l*dp] * x[1].F[q+l*dq]
+		p, q = rowMajor(p, m, k, a.TransA), rowMajor(q[:k*n], k, n, a.TransB)
+		for i := range m {
+			row := out.F[(batch*m+i)*n:][:n]
+			for l := range k {
+				v := p[i*k+l]
+				for j, w := range q[l*n:][:n] {
+					row[j] += v * w
+				}
+			}
+			if bias(op) != nil {
+				for j, w := range x[2].F {
+					row[j] += w
+				}
+			}
 		}
-		if bias(op) != nil {
-			out.F[e] += x[2].F[j]
+	}
+	return out
+}
+
+// rowMajor is the matrix x [m,n], or its transpose when x holds [n,m].
+func rowMajor(x []float64, m, n int, trans bool) []float64 {
+	if !trans {
+		return x
+	}
+	out := make([]float64, len(x))
+	for i := range m {
+		for j := range n {
+			out[i*n+j] = x[j*m+i]
 		}
 	}
 	return out

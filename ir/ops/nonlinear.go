@@ -55,16 +55,10 @@ func Clip(b *ir.Builder, x *ir.Value, min, max float64) *ir.Value {
 	return b.Emit(ClipDef, ClipAttrs{min, max}, x)
 }
 
-// The constants of the tanh approximation of GELU.
-const (
-	geluA = 0.7978845608028653558798921198687637369517172623298693153318516593 // sqrt(2/π)
-	geluB = 0.044715
-)
-
 func gelu(a any, x []float64) float64 {
 	v := x[0]
 	if a.(GeluAttrs).Tanh {
-		return 0.5 * v * (1 + math.Tanh(geluA*(v+geluB*v*v*v)))
+		return 0.5 * v * (1 + math.Tanh(geluRoot*(v+geluCube*v*v*v)))
 	}
 	return 0.5 * v * math.Erfc(-v/math.Sqrt2)
 }
@@ -162,5 +156,5 @@ func geluExpr(num lit, a any, x []*kir.Expr) *kir.Expr {
 
 func geluTanhE(num lit, v *kir.Expr) *kir.Expr {
 	cube := mulE(v, mulE(v, v))
-	return kir.Un("tanh", mulE(num(geluA), addE(v, mulE(num(geluB), cube))))
+	return kir.Un("tanh", mulE(num(geluRoot), addE(v, mulE(num(geluCube), cube))))
 }

@@ -30,6 +30,11 @@ func Cast(b *ir.Builder, x *ir.Value, to dtype.DType) *ir.Value {
 }
 
 func init() {
+	defineWhere()
+	defineCast()
+}
+
+func defineWhere() {
 	WhereDef.Define(ir.Rules{
 		Operands: 3, Doc: "operand 1 where operand 0 is true, else operand 2",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
@@ -65,6 +70,9 @@ func init() {
 			return out
 		},
 	})
+}
+
+func defineCast() {
 	CastDef.Define(ir.Rules{
 		Attrs: CastAttrs{}, Operands: 1, Doc: "converted to element type To",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
