@@ -5,7 +5,6 @@ package algebra
 
 import (
 	"math"
-	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -57,7 +56,7 @@ var rules map[*ir.Def]func(b *ir.Builder, op *ir.Op) *ir.Value
 func init() {
 	rules = map[*ir.Def]func(b *ir.Builder, op *ir.Op) *ir.Value{
 		ops.ReshapeDef: reshape, ops.TransposeDef: transpose, ops.ExpandDef: expand, ops.SliceDef: slice,
-		ops.PadDef: pad, ops.ConcatDef: concat, ops.CastDef: cast,
+		ops.PadDef: pad, ops.ConcatDef: concat, ops.CastDef: cast, ops.GatherDef: gather,
 		ops.AddDef: add, ops.SubDef: sub, ops.MulDef: mul, ops.DivDef: div, ops.PowDef: pow, ops.NegDef: neg,
 		ops.RecipDef: recip, ops.WhereDef: where, ops.AndDef: and, ops.OrDef: or, ops.NotDef: not,
 		ops.ReduceSumDef: reduce, ops.ReduceMaxDef: reduce, ops.ReduceMinDef: reduce, ops.ReduceProdDef: reduce,
@@ -194,144 +193,6 @@ func foldSmall(b *ir.Builder, op *ir.Op) *ir.Value {
 		return nil
 	}
 	return ops.Const(b, r.Eval(op, in)[0].Tensor())
-}
-
-func reshape(b *ir.Builder, op *ir.Op) *ir.Value {
-	x, dims := op.In[0], op.Out[0].Type.Dims
-	if slices.Equal(x.Type.Dims, dims) {
-		return x
-	}
-	if r := Made(x, ops.ReshapeDef); r != nil {
-		return ops.Reshape(b, r.In[0], dims)
-	}
-	return nil
-}
-
-func transpose(b *ir.Builder, op *ir.Op) *ir.Value {
-	x, perm := op.In[0], op.Attrs.(ops.TransposeAttrs).Perm
-	if slices.IsSorted(perm) {
-		return x
-	}
-	if t := Made(x, ops.TransposeDef); t != nil {
-		inner := t.Attrs.(ops.TransposeAttrs).Perm
-		both := make([]int, len(perm))
-		for i, p := range perm {
-			both[i] = inner[p]
-		}
-		return ops.Transpose(b, t.In[0], both)
-	}
-	last := -1
-	for _, p := range perm {
-		if x.Type.Dims[p] != 1 {
-			if p < last {
-				return nil
-			}
-			last = p
-		}
-	}
-	return ops.Reshape(b, x, op.Out[0].Type.Dims) // only dims of size 1 moved
-}
-
-func expand(b *ir.Builder, op *ir.Op) *ir.Value {
-	x, dims := op.In[0], op.Out[0].Type.Dims
-	if slices.Equal(x.Type.Dims, dims) {
-		return x
-	}
-	if e := Made(x, ops.ExpandDef); e != nil {
-		return ops.Expand(b, e.In[0], dims)
-	}
-	return nil
-}
-
-func slice(b *ir.Builder, op *ir.Op) *ir.Value {
-	x, a := op.In[0], op.Attrs.(ops.SliceAttrs)
-	if slices.Equal(x.Type.Dims, op.Out[0].Type.Dims) {
-		return x // as many elements in each dim as there are: all of them, by step 1
-	}
-	if s := Made(x, ops.SliceDef); s != nil {
-		in := s.Attrs.(ops.SliceAttrs)
-		starts, steps := make([]int, len(a.Starts)), make([]int, len(a.Starts))
-		for d := range starts {
-			starts[d] = in.Starts[d] + a.Starts[d]*stepOf(in.Steps, d)
-			steps[d] = stepOf(in.Steps, d) * stepOf(a.Steps, d)
-		}
-		return ops.Slice(b, s.In[0], starts, a.Sizes, steps)
-	}
-	if k := Made(x, ops.ConcatDef); k != nil {
-		return sliceOfConcat(b, k, a)
-	}
-	return nil
-}
-
-func stepOf(steps []int, d int) int {
-	if len(steps) == 0 {
-		return 1
-	}
-	return steps[d]
-}
-
-// sliceOfConcat reads the one part that holds the whole slice, when there is one.
-func sliceOfConcat(b *ir.Builder, k *ir.Op, a ops.SliceAttrs) *ir.Value {
-	d := k.Attrs.(ops.ConcatAttrs).Dim
-	if a.Sizes[d] == 0 {
-		return nil
-	}
-	first := a.Starts[d]
-	last := first + (a.Sizes[d]-1)*stepOf(a.Steps, d)
-	at := 0
-	for _, part := range k.In {
-		n := part.Type.Dims[d]
-		if first >= at && last < at+n {
-			starts := slices.Clone(a.Starts)
-			starts[d] -= at
-			return ops.Slice(b, part, starts, a.Sizes, a.Steps)
-		}
-		at += n
-	}
-	return nil
-}
-
-func pad(_ *ir.Builder, op *ir.Op) *ir.Value {
-	a := op.Attrs.(ops.PadAttrs)
-	for _, l := range [][]int{a.Low, a.High, a.Interior} {
-		if slices.ContainsFunc(l, func(n int) bool { return n != 0 }) {
-			return nil
-		}
-	}
-	return op.In[0]
-}
-
-// concat drops empty parts, and is x when the parts are the consecutive slices of x.
-func concat(b *ir.Builder, op *ir.Op) *ir.Value {
-	d := op.Attrs.(ops.ConcatAttrs).Dim
-	parts := slices.DeleteFunc(slices.Clone(op.In), func(v *ir.Value) bool { return v.Type.Dims[d] == 0 })
-	if len(parts) > 0 && len(parts) < len(op.In) || len(op.In) == 1 {
-		return ops.Concat(b, d, parts...)
-	}
-	var whole *ir.Value
-	at := 0
-	for _, v := range op.In {
-		s := Made(v, ops.SliceDef)
-		if s == nil || whole != nil && s.In[0] != whole {
-			return nil
-		}
-		whole = s.In[0]
-		a := s.Attrs.(ops.SliceAttrs)
-		for k, n := range a.Sizes {
-			want, start := whole.Type.Dims[k], 0
-			if k == d {
-				want, start = n, at
-			}
-			if n != want || a.Starts[k] != start || stepOf(a.Steps, k) != 1 {
-				return nil
-			}
-		}
-		at += a.Sizes[d]
-	}
-	if whole != nil && at == whole.Type.Dims[d] {
-		return whole
-	}
-	return nil
 }
 
 func cast(b *ir.Builder, op *ir.Op) *ir.Value {

@@ -21,6 +21,9 @@ func add(b *ir.Builder, op *ir.Op) *ir.Value {
 	case isZero(x):
 		return y
 	}
+	if v := addPadded(b, op); v != nil {
+		return v
+	}
 	if n := Made(y, ops.NegDef); n != nil {
 		return ops.Sub(b, x, n.In[0])
 	}

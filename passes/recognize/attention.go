@@ -44,11 +44,14 @@ func (m *matcher) attention(b *ir.Builder, op *ir.Op) *ir.Value {
 	how := m.describe(c, attrs, mask)
 	if q, k, v := heads(c.q), heads(c.k), heads(c.v); q != nil && k != nil && v != nil {
 		attrs.Layout = "bshd"
-		out, _ := ops.Attention(b, attrs, q, k, v, mask)
+		out, lse := ops.Attention(b, attrs, q, k, v, mask)
+		b.Rename(out, op.Out[0].Name+".bshd")
+		b.Rename(lse, op.Out[0].Name+".lse")
 		m.c.Remark(op.Out[0], "%s, in the layout [batch,sequence,head,feature]", how)
 		return ops.Transpose(b, out, []int{0, 2, 1, 3})
 	}
-	out, _ := ops.Attention(b, attrs, c.q, c.k, c.v, mask)
+	out, lse := ops.Attention(b, attrs, c.q, c.k, c.v, mask)
+	b.Rename(lse, op.Out[0].Name+".lse")
 	m.c.Remark(op.Out[0], "%s", how)
 	return ops.Reshape(b, out, op.Out[0].Type.Dims)
 }

@@ -1,0 +1,62 @@
+package passes_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// deep is a residual network of n blocks, as an importer would spell it: bias added, gelu by erf, RMS norm by hand.
+func deep(n int) *ir.Module {
+	f := &ir.Func{Name: "forward"}
+	b := ir.NewBuilder(f)
+	b.Loc = ir.Loc{Node: "block"}
+	x := b.Param("x", ir.T(1, 4, 8), ir.Input)
+	for range n {
+		w := b.Param("w", ir.T(1, 8, 8), ir.Param)
+		bias := b.Param("b", ir.T(1, 8), ir.Param)
+		g := b.Param("g", ir.T(1, 8), ir.Param)
+		ms := ops.AddScalar(b, ops.ReduceMean(b, ops.Square(b, x), 1), 1e-6)
+		norm := ops.Mul(b, x, ops.BroadcastTo(b, ops.Recip(b, ops.Sqrt(b, ms)), x.Type.Dims))
+		norm = ops.Mul(b, norm, ops.BroadcastTo(b, g, x.Type.Dims))
+		h := ops.Add(b, ops.MatMul(b, norm, w), ops.BroadcastTo(b, bias, x.Type.Dims))
+		e := ops.AddScalar(b, ops.Erf(b, ops.MulScalar(b, h, 0.7071067811865476)), 1)
+		x = ops.Add(b, x, ops.MulScalar(b, ops.Mul(b, h, e), 0.5))
+	}
+	b.Result("out0", x)
+	return &ir.Module{Funcs: []*ir.Func{f}}
+}
+
+// frontTimes is how long each pass took on n blocks, and the number of ops of @step at the end.
+func frontTimes(t testing.TB, n int) (map[string]time.Duration, int) {
+	c := &pass.Context{Module: deep(n), Opt: &pass.Options{Loss: "mse", StopAfter: "simplify", ClipNorm: 1,
+		Optimizer: pass.Optimizer{Name: "adamw", LR: 1e-3, WeightDecay: 0.1}}}
+	if err := passes.Run(c, passes.Table); err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]time.Duration{}
+	for _, p := range c.Times {
+		times[p.Pass] += p.Took
+	}
+	return times, len(c.Module.Func("step").Ops)
+}
+
+// TestPassesAreLinear: eight times the ops may take twenty times as long (a quadratic pass takes 64 times), and
+// a step of more than 10,000 ops must take seconds, not minutes, on a busy machine.
+func TestPassesAreLinear(t *testing.T) {
+	small, _ := frontTimes(t, 20)
+	large, n := frontTimes(t, 160)
+	if n < 10000 {
+		t.Fatalf("only %d ops", n)
+	}
+	for p, took := range large {
+		t.Logf("%s: %v, %v for %d ops", p, small[p], took, n)
+		if took > 5*time.Second || took > 20*small[p] && took > 300*time.Millisecond {
+			t.Errorf("%s takes %v for 20 blocks and %v for 160", p, small[p], took)
+		}
+	}
+}
