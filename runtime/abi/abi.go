@@ -9,6 +9,9 @@ const Version = 1
 // Align is the alignment in bytes of every tensor in the arena.
 const Align = 64
 
+// Weights is the file beside gtc.json with the initial contents of tensors that have an Init.
+const Weights = "weights.safetensors"
+
 // Manifest is gtc.json: the whole plan of a compiled folder.
 type Manifest struct {
 	Version     int               `json:"version"`

@@ -1,0 +1,190 @@
+package compiler
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	gtc "github.com/gtc-compiler/gtc"
+	"github.com/gtc-compiler/gtc/codegen/rank"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/cost"
+	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/memplan"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/safetensors"
+)
+
+// manifest describes the compiled program.
+func manifest(o *Options, c *pass.Context, src *rank.Source) (*abi.Manifest, error) {
+	sum, err := fileSum(o.Model)
+	if err != nil {
+		return nil, err
+	}
+	m := c.Module
+	out := &abi.Manifest{Version: abi.Version, Gtc: gtc.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: "cpu",
+		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m)}
+	for _, a := range m.Mesh.Axes {
+		if a.Name != mesh.TimeAxis {
+			out.Mesh = append(out.Mesh, abi.Axis{Name: a.Name, Size: a.Size})
+		}
+	}
+	out.RankProgram = make([]int, out.Ranks)
+	p := abi.Program{Package: "prog0", ArenaBytes: c.Plan.ArenaBytes, Segments: c.Plan.Segments, Kernels: src.Kernels,
+		Collectives: rank.Collectives(m), Tensors: tensors(m)}
+	for _, f := range m.Funcs {
+		p.Funcs = append(p.Funcs, funcInfo(f))
+	}
+	p.Hash = programHash(src, &p)
+	out.Programs = []abi.Program{p}
+	return out, nil
+}
+
+// programHash covers what ranks must agree on: the code, the layout and the collectives.
+func programHash(src *rank.Source, p *abi.Program) string {
+	h := sha256.New()
+	var names []string
+	for n := range src.Files {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		fmt.Fprintf(h, "%s %d\n", n, len(src.Files[n]))
+		h.Write(src.Files[n])
+	}
+	fmt.Fprintf(h, "%d %v", p.ArenaBytes, p.Collectives)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+func trainInfo(o *Options, m *ir.Module) abi.Train {
+	t := abi.Train{DP: m.Mesh.Size("dp"), Microbatches: max(1, m.Mesh.Size(mesh.TimeAxis)), Loss: o.Pass.Loss, Optimizer: o.Pass.Optimizer.Name,
+		LR: o.Pass.Optimizer.LR, Tokens: 1}
+	f := m.Func("step")
+	if f == nil {
+		return t
+	}
+	for _, p := range f.Params {
+		switch {
+		case p.Role == ir.Weight:
+			t.Weighted = true
+		case p.Role == ir.Target:
+			if len(p.Type.Dims) > 0 {
+				t.Tokens = ir.Product(p.Type.Dims[1:])
+			}
+		case p.Role == ir.Input && t.RankBatch == 0 && len(p.Type.Dims) > 0:
+			t.RankBatch = p.Type.Dims[0]
+		}
+	}
+	t.Batch = t.RankBatch * t.DP * t.Microbatches
+	if t.Loss == "cross_entropy" || t.Loss == "nll" {
+		t.Metric = "accuracy"
+		if t.Tokens > 1 {
+			t.Metric = "perplexity"
+		}
+	}
+	return t
+}
+
+// tensors lists everything with a permanent place.
+func tensors(m *ir.Module) []abi.Tensor {
+	var out []abi.Tensor
+	seen := map[string]bool{}
+	add := func(name, role, init string, v *ir.Value) {
+		if !seen[name] {
+			seen[name] = true
+			t := tensor(name, v)
+			t.Role, t.Init = role, init
+			out = append(out, t)
+		}
+	}
+	for _, f := range m.Funcs {
+		for _, p := range f.Params {
+			init := ""
+			if p.Init != nil {
+				init = p.Name
+			}
+			add(p.Name, p.Role.String(), init, p)
+		}
+	}
+	for _, f := range m.Funcs {
+		for _, op := range f.Ops {
+			if name, ok := literal(op); ok {
+				add(name, "const", name, op.Out[0])
+			}
+		}
+	}
+	return out
+}
+
+// literal names a constant that is stored with the weights.
+func literal(op *ir.Op) (string, bool) {
+	if op.Group != 0 || group.Impl(op).Kind != kir.Literal {
+		return "", false
+	}
+	return "const/" + memplan.LiteralName(op), true
+}
+
+func tensor(name string, v *ir.Value) abi.Tensor {
+	t := abi.Tensor{Name: name, DType: v.Type.DType.String(), Dims: v.Type.Dims, Offset: v.Offset, Bytes: v.Type.Bytes()}
+	if t.Dims == nil {
+		t.Dims = []int{}
+	}
+	return t
+}
+
+func funcInfo(f *ir.Func) abi.Func {
+	info := abi.Func{Name: f.Name, Ops: len(f.Ops)}
+	for _, p := range f.Params {
+		if p.Role == ir.Input || p.Role == ir.Target || p.Role == ir.Weight {
+			info.Inputs = append(info.Inputs, p.Name)
+		}
+	}
+	for _, r := range f.Results {
+		if r.Updates == nil {
+			t := tensor(r.Name, r.Value)
+			t.Role = "result"
+			for d := range r.Value.Sharding.Dims {
+				if a := r.Value.Sharding.Axes(d); len(a) > 0 {
+					if t.ShardAxes == nil {
+						t.ShardAxes = make([]string, len(t.Dims))
+					}
+					t.ShardAxes[d] = a[0]
+				}
+			}
+			info.Results = append(info.Results, t)
+		}
+	}
+	for _, op := range f.Ops {
+		info.Flops += cost.Flops(op)
+	}
+	return info
+}
+
+// weights collects initial contents: parameters by name, stored constants by what they are.
+func weights(m *ir.Module) []safetensors.Tensor {
+	var out []safetensors.Tensor
+	seen := map[string]bool{}
+	add := func(name string, t *ir.Tensor) {
+		if t != nil && !seen[name] {
+			seen[name] = true
+			out = append(out, safetensors.Tensor{Name: name, DType: t.Type.DType.Safetensors(), Shape: t.Type.Dims, Data: t.Data})
+		}
+	}
+	for _, f := range m.Funcs {
+		for _, p := range f.Params {
+			add(p.Name, p.Init)
+		}
+		for _, op := range f.Ops {
+			if name, ok := literal(op); ok {
+				add(name, op.Attrs.(ops.ConstAttrs).Value)
+			}
+		}
+	}
+	return out
+}
