@@ -91,4 +91,3 @@ func (m *Model) dimSize(input string, i int, dim *onnxpb.TensorShapeProto_Dimens
 	}
 	return 0, fmt.Errorf("dimension %d of input %q, %q, is open: %s", i, input, name, hint)
 }
-

@@ -117,6 +117,9 @@ func (m *Model) autoNamed(name string) bool {
 	return autoNameRE.MatchString(name)
 }
 
+// maxTable is the number of elements up to which a tensor's contents are looked at.
+const maxTable = 1 << 22
+
 // classify decides the role of initializer t from the PyTorch signature, or from its uses and contents.
 func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err error) {
 	switch {
@@ -137,12 +140,19 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 	if t.typ.Elems() <= 1 && auto {
 		return RoleConstant, "a scalar", nil
 	}
-	a, err := t.array()
-	if err != nil {
-		return "", "", err
+	for _, u := range uses {
+		if what := weightUse(u); what != "" && u.n.op != "Gather" && !(auto && isIdentityNorm(u)) {
+			return RoleParameter, what, nil
+		}
 	}
-	if what := tableLike(a); what != "" {
-		return RoleConstant, what, nil
+	if t.typ.Elems() <= maxTable {
+		a, err := t.array()
+		if err != nil {
+			return "", "", err
+		}
+		if what := tableLike(a); what != "" {
+			return RoleConstant, what, nil
+		}
 	}
 	if slices.ContainsFunc(uses, isInitialState) {
 		return RoleConstant, "the initial state of a recurrent network", nil
@@ -203,7 +213,9 @@ func weightUse(u operand) string {
 	case "Conv", "ConvTranspose":
 		return "the weight or bias of a convolution"
 	case "LSTM", "GRU", "RNN":
-		return "the weight or bias of a recurrent network"
+		if u.i <= 3 {
+			return "the weight or bias of a recurrent network"
+		}
 	case "Gather":
 		if u.i == 0 {
 			return "a table of embeddings"
@@ -278,26 +290,22 @@ func binaryMask(a *ir.Array) bool {
 	return zeros > 0 && ones > 0
 }
 
-// rotary reports a table whose rows are sin(p*w) or cos(p*w) for positions p = 0, 1, 2, … : row 0 is all
-// zeros or all ones and each column obeys x[p+1] + x[p-1] = 2 cos(w) x[p].
+// rotary reports a table whose columns are sin(p*w) or cos(p*w) for positions p = 0, 1, 2, … : they start at 0
+// or 1 and obey x[p+1] + x[p-1] = 2 cos(w) x[p].
 func rotary(a *ir.Array) bool {
 	d := a.Type.Dims
 	cols, rows := d[len(d)-1], d[len(d)-2]
 	if rows < 4 || cols < 2 || ir.Product(d[:len(d)-2]) != 1 {
 		return false
 	}
-	first := a.F[0]
-	if first != 0 && first != 1 {
-		return false
-	}
-	if a.F[cols] == first { // the fastest column must have moved
-		return false
-	}
+	moved := false
 	for j := range cols {
 		at := func(p int) float64 { return a.F[p*cols+j] }
-		if at(0) != first || math.Abs(at(1)) > 1 {
+		first := at(0)
+		if first != 0 && first != 1 || math.Abs(at(1)) > 1 {
 			return false
 		}
+		moved = moved || at(1) != first
 		w := math.Asin(at(1))
 		if first == 1 {
 			w = math.Acos(at(1))
@@ -309,5 +317,5 @@ func rotary(a *ir.Array) bool {
 			}
 		}
 	}
-	return true
+	return moved
 }

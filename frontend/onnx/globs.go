@@ -22,13 +22,14 @@ func matches(patterns []string, name string) bool {
 
 // find lists the parameters whose name, or initializer's name, matches. None is an error: it is a typing slip.
 func (r *roles) find(flag, pattern string) ([]*Parameter, error) {
-	if p := r.named[pattern]; p != nil && r.isBound(p) { // a plain name means that one, not the copies made of it
+	bound := r.bound()
+	if p := r.named[pattern]; bound[p] { // a plain name means that one, not the copies made of it
 		return []*Parameter{p}, nil
 	}
 	var out []*Parameter
 	re := glob(pattern)
 	for _, p := range r.params {
-		if r.isBound(p) && (re.MatchString(p.Name) || re.MatchString(p.Initializer)) {
+		if bound[p] && (re.MatchString(p.Name) || re.MatchString(p.Initializer)) {
 			out = append(out, p)
 		}
 	}

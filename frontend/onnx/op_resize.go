@@ -160,4 +160,3 @@ func (w *walker) resizeLinear(x *ir.Value, dim, size int, at func(int) float64) 
 	y = ops.Reshape(w.b, flat, append(slices.Clone(y.Type.Dims[:last]), size))
 	return ops.Transpose(w.b, y, perm)
 }
-

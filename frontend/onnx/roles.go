@@ -127,23 +127,21 @@ func (m *Model) decideRoles() (*roles, error) {
 	if err := r.userGlobs(); err != nil {
 		return nil, err
 	}
-	r.params = slices.DeleteFunc(r.params, func(p *Parameter) bool { return !r.isBound(p) })
+	bound := r.bound()
+	r.params = slices.DeleteFunc(r.params, func(p *Parameter) bool { return !bound[p] })
 	return r, nil
 }
 
-// isBound reports whether some operand still reads p: ties and splits leave parameters that nobody reads.
-func (r *roles) isBound(p *Parameter) bool {
+// bound lists the parameters that some operand still reads: ties and splits leave others that nobody reads.
+func (r *roles) bound() map[*Parameter]bool {
+	out := map[*Parameter]bool{}
 	for _, s := range r.byName {
-		if s.param == p {
-			return true
-		}
+		out[s.param] = true
 	}
 	for _, s := range r.byUse {
-		if s.param == p {
-			return true
-		}
+		out[s.param] = true
 	}
-	return false
+	return out
 }
 
 // unbound lists the operands that read t and have no source of their own.
@@ -294,8 +292,15 @@ func (r *roles) equal(t, other *tensor, lay layout) (bool, error) {
 	}
 	switch lay {
 	case transposed:
-		if t.typ.Dims[0] != other.typ.Dims[1] || t.typ.Dims[1] != other.typ.Dims[0] {
+		rows, cols, size := t.typ.Dims[0], t.typ.Dims[1], t.typ.DType.Size()
+		if len(other.typ.Dims) != 2 || rows != other.typ.Dims[1] || cols != other.typ.Dims[0] {
 			return false, nil
+		}
+		for k := range min(rows, cols) { // most pairs differ already in the diagonal's neighbours
+			x, y := (k*cols+(k+1)%cols)*size, ((k+1)%cols*rows+k)*size
+			if !bytes.Equal(a[x:x+size], b[y:y+size]) {
+				return false, nil
+			}
 		}
 		return bytes.Equal(transposeBytes(a, t.typ.Dims[0], t.typ.Dims[1], t.typ.DType.Size()), b), nil
 	case flat:

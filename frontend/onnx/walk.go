@@ -444,4 +444,3 @@ func (w *walker) fold(n *node, in []*val) (out []*val) {
 	}
 	return out
 }
-

@@ -237,6 +237,12 @@ func TestRotaryAndMasks(t *testing.T) {
 	}{
 		{"cos", table(32, 16, func(i, j int) float64 { return math.Cos(float64(i) * w(j)) }), true},
 		{"sin", table(32, 16, func(i, j int) float64 { return math.Sin(float64(i) * w(j)) }), true},
+		{"positions", table(32, 16, func(i, j int) float64 {
+			if j%2 == 1 {
+				return math.Cos(float64(i) * w(j/2))
+			}
+			return math.Sin(float64(i) * w(j/2))
+		}), true},
 		{"weights", table(32, 16, func(i, j int) float64 { return math.Sin(float64(i*j + 1)) }), false},
 		{"lower ones", table(8, 8, func(i, j int) float64 { return float64(boolInt(j <= i)) }), true},
 		{"all ones", table(8, 8, func(int, int) float64 { return 1 }), false},
