@@ -84,7 +84,7 @@ func (e *evaluator) loader() (*data.Loader, error) {
 	return e.set.Loader(data.Config{Sampler: s, Rank: x.dp(), Ranks: x.Train.DP, Stop: s.Steps()})
 }
 
-// run evaluates the parameters as they are.
+// run evaluates the parameters as they are; nil when a signal asks to stop.
 func (e *evaluator) run() (*evaluation, error) {
 	begin := time.Now()
 	if err := e.s.sameBuffers(); err != nil {
@@ -119,6 +119,9 @@ func (e *evaluator) run() (*evaluation, error) {
 		}
 		if e.results[1] == nil {
 			sums[1]++
+		}
+		if signal, err := e.s.stop.agreed(e.s.world); signal != 0 || err != nil {
+			return nil, err
 		}
 	}
 	if err := e.add(&sums); err != nil {

@@ -41,8 +41,7 @@ func (s *session) train() (err error) {
 		return err
 	}
 	defer t.close()
-	stop := s.stop.watch()
-	defer stop()
+	s.stop.graceful.Store(true)
 	s.rep.start(t)
 	signal, err := t.steps()
 	if err != nil {
@@ -92,6 +91,9 @@ func (t *trainer) prepare() (err error) {
 		return usagef("--data: %w", err)
 	}
 	per := t.sampler.Steps()
+	if err := t.allOK("opening the data", t.writable()); err != nil {
+		return err
+	}
 	if per == 0 {
 		return usagef("--data: %d samples are fewer than one batch of %d, and the model's loss cannot leave samples out", t.set.Len(), t.sampler.Batch)
 	}
@@ -178,8 +180,9 @@ func (t *trainer) one() error {
 	if b.Step != t.step {
 		return fmt.Errorf("BUG: step %d got the data of step %d", t.step, b.Step)
 	}
-	t.watch.trace.Add(trace.LaneLoop, "wait for data", "", begin, time.Since(begin))
-	begin = time.Now()
+	now := time.Now()
+	t.watch.data += now.Sub(begin)
+	t.watch.trace.Add(trace.LaneLoop, "wait for data", "", begin, now.Sub(begin))
 	for micro := range t.feed.calls - 1 {
 		t.feed.put(b, micro)
 		if err := t.m.run(t.micro, micro); err != nil {
@@ -192,7 +195,10 @@ func (t *trainer) one() error {
 		return t.failed(err)
 	}
 	t.step++
-	t.watch.trace.Add(trace.LaneLoop, "step", "", begin, time.Since(begin))
+	took := time.Since(now)
+	t.watch.steps++
+	t.watch.time += took
+	t.watch.trace.Add(trace.LaneLoop, "step", "", now, took)
 	return t.readLoss()
 }
 
@@ -231,7 +237,7 @@ func (t *trainer) rate() float64 {
 func (t *trainer) evaluate() error {
 	begin := time.Now()
 	e, err := t.eval.run()
-	if err != nil {
+	if err != nil || e == nil { // nil: a signal came
 		return err
 	}
 	t.eval.done = t.step
@@ -242,39 +248,39 @@ func (t *trainer) evaluate() error {
 
 // stopper turns signals into a step at which all ranks stop.
 type stopper struct {
-	signals <-chan os.Signal
-	got     atomic.Int32
-	word    [4]byte
+	got      atomic.Int32
+	graceful atomic.Bool // training: finish the step and save. Otherwise a signal ends the process at once
+	word     [4]byte
 }
 
 var stopSite = comm.Site{Tensor: "stop", Collective: "agreement to go on"}
 
-// watch starts to listen, and returns how to end that. A second signal, not just the launcher's echo of the first,
-// ends the process at once.
-func (s *stopper) watch() (stop func()) {
-	end := make(chan struct{})
+// watch listens to signals until the returned function is called. A second signal, not just the launcher's echo of the
+// first, ends the process at once too.
+func (s *stopper) watch(signals <-chan os.Signal) (end func()) {
+	done := make(chan struct{})
 	go func() {
 		var first time.Time
 		for {
 			select {
-			case <-end:
+			case <-done:
 				return
-			case sig := <-s.signals:
+			case sig := <-signals:
 				n, ok := sig.(syscall.Signal)
 				if !ok {
 					continue
 				}
-				if !s.got.CompareAndSwap(0, int32(n)) {
-					if time.Since(first) > time.Second {
-						os.Exit(ExitSignal + int(n))
-					}
-					continue
+				again := !s.got.CompareAndSwap(0, int32(n))
+				if !s.graceful.Load() || again && time.Since(first) > time.Second {
+					os.Exit(ExitSignal + int(n))
 				}
-				first = time.Now()
+				if !again {
+					first = time.Now()
+				}
 			}
 		}
 	}()
-	return func() { close(end) }
+	return func() { close(done) }
 }
 
 // agreed is the signal that some rank got, the same on every rank.

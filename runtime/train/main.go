@@ -89,6 +89,7 @@ func run(p *Program, rank int, args []string, env *surroundings) int {
 // start joins the other ranks, does the work, and tells them when it cannot be done.
 func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 	s := &session{cfg: cfg, env: env}
+	defer s.stop.watch(env.signals)()
 	if s.plan, err = readPlan(p, rank); err != nil {
 		return err
 	}
@@ -178,7 +179,6 @@ func (s *session) build(p *Program, arena *mem.Arena) error {
 // work does what the flags ask for.
 func (s *session) work() error {
 	s.rep = newReporter(s)
-	s.stop.signals = s.env.signals
 	switch {
 	case s.cfg.dumpForward != "":
 		return s.dumpForward()

@@ -41,6 +41,25 @@ func (s *session) checkpointDir() string {
 	return s.cfg.ckptDir
 }
 
+// writable makes sure, before any training, that checkpoints can be saved.
+func (t *trainer) writable() error {
+	dir := t.checkpointDir()
+	if dir == "" || t.plan.rank != 0 {
+		return nil
+	}
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(dir, ".probe-*"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return usagef("checkpoints cannot be saved (--checkpoint-dir): %w", err)
+	}
+	return nil
+}
+
 // save writes a checkpoint, all ranks together. A rank writes the parts that it is the first to hold.
 func (t *trainer) save() error {
 	dir := t.checkpointDir()

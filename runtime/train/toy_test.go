@@ -25,7 +25,8 @@ type toy struct {
 	whose                 bool // evaluation sums are each rank's own
 	refuse                int64
 	poison                int // step at which the update makes a NaN, 0 never
-	hook                  func(step int64)
+	rank                  int
+	hook                  func(rank int, step int64) // before the gradient of step 1, 2, …
 
 	arena map[string]int
 	size  int
@@ -128,6 +129,9 @@ func (t *toy) grads(b unsafe.Pointer, rows int, bucket string) {
 func (t *toy) stepCalls(rows int, bucket abi.Tensor) []Call {
 	grad := Call{Name: "bucket = Grad", Loc: "toy.py:2", Out: []Span{{bucket.Offset, bucket.Bytes, "f32", "bucket"}}}
 	grad.Run = func(b unsafe.Pointer) int64 {
+		if t.hook != nil {
+			t.hook(t.rank, 1+*(*int64)(unsafe.Add(b, t.arena["step"])))
+		}
 		copy(t.f32(b, "bucket", t.dim+2), t.f32(b, "accum/w", t.dim+2))
 		clear(t.f32(b, "accum/w", t.dim+2))
 		t.grads(b, rows, "bucket")
@@ -158,9 +162,6 @@ func (t *toy) update(b unsafe.Pointer, rows int) {
 		w[1] = float32(math.NaN())
 	}
 	t.f32(b, "lr", 1)[0] = 0.05
-	if t.hook != nil {
-		t.hook(*step)
-	}
 }
 
 func (t *toy) evalCalls(rows int, sums abi.Tensor) []Call {
@@ -231,6 +232,7 @@ func (t *toy) job(tb testing.TB, dir string, env map[string]string, signals []ch
 	outs, errs, codes := make([]bytes.Buffer, t.dp), make([]bytes.Buffer, t.dp), make(chan [2]int, t.dp)
 	for r := range t.dp {
 		one := *t // each rank has its own arena, and its own counters
+		one.rank = r
 		p := one.program(tb)
 		s := &surroundings{out: &outs[r], err: &errs[r], dir: dir, getenv: func(k string) string { return env[k] },
 			connect: func(comm.Options) (comm.Communicator, error) { return world[r], nil }}

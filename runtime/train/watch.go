@@ -31,6 +31,9 @@ type watcher struct {
 	out                       io.Writer
 	firstInf                  string // the first call that made an infinity, for the report of a NaN
 	began                     time.Time
+
+	steps      int // optimizer steps, the time they took, and the time they waited for data before
+	time, data time.Duration
 }
 
 // newWatcher reads the views' environment variables.
@@ -213,9 +216,20 @@ func (w *watcher) report(m *machine) {
 	for _, k := range kernels {
 		merged = append(merged, *k)
 	}
-	wall := time.Since(w.began)
 	fmt.Fprintf(w.out, "profile of rank %d: %v in kernels and copies, %v waiting for collectives, %v since start\n",
-		w.rank, total.Round(time.Microsecond), waited.Round(time.Microsecond), wall.Round(time.Microsecond))
+		w.rank, total.Round(time.Microsecond), waited.Round(time.Microsecond), time.Since(w.began).Round(time.Microsecond))
+	if w.steps > 0 {
+		x, n := m.plan, float64(w.steps)
+		flops := float64(0)
+		if f := x.funcs[FuncStep]; f != nil {
+			flops = float64(f.Flops)
+		}
+		if f := x.funcs[FuncMicro]; f != nil {
+			flops += float64(f.Flops) * float64(x.Train.Microbatches-1)
+		}
+		fmt.Fprintf(w.out, "%d steps of %.4g ms (%.3g GFLOP/s), %.3g ms before each for data\n", w.steps, float64(w.time)/1e6/n,
+			flops*n/max(float64(w.time), 1), float64(w.data)/1e6/n)
+	}
 	w.table("by kernel", merged, 30, total+waited)
 	w.table("by call", calls, 30, total+waited)
 }
