@@ -7,8 +7,6 @@ import (
 	"github.com/gtc-compiler/gtc/passes/autodiff"
 	"github.com/gtc-compiler/gtc/passes/fuse"
 	"github.com/gtc-compiler/gtc/passes/memplan"
-	"github.com/gtc-compiler/gtc/passes/fuse"
-	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/normalize"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -31,10 +29,6 @@ var Table = []pass.Pass{
 		Why: "clip, schedule and update are ordinary ops: sharded, fused and planned like the rest"},
 	{Name: "simplify", Run: simplify.Run, Needs: pass.HasUpdate,
 		Why: "fewer ops to shard: equal ones shared, dead ones dropped, algebra"},
-	{Name: "fuse", Run: fuse.Run, Needs: pass.HasUpdate, Makes: pass.Grouped,
-		Why: "after collectives, which are fusion barriers"},
-	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,
-		Why: "one arena, every buffer an offset; the peak is known before anything runs"},
 	{Name: "fuse", Run: fuse.Run, Needs: pass.HasUpdate, Makes: pass.Grouped,
 		Why: "after collectives, which are fusion barriers"},
 	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,
