@@ -84,7 +84,7 @@ func (d *feeder) fixed(batch []npz.Array, micro int) error {
 	x := d.m.plan
 	for i, t := range d.inputs {
 		a := &batch[i]
-		dims, from := whole(t), x.start(t, x.rank, micro)
+		dims, from := x.whole(t), x.start(t, x.rank, micro)
 		if n := len(t.Dims); n > 0 && !split(t, mesh.TimeAxis) && len(a.Shape) == n && a.Shape[0] == t.Dims[0]*x.Train.DP*d.calls {
 			// As the data loader deals them: first over ranks, then over micro-batches.
 			dims, from[0] = slices.Concat(a.Shape[:1], dims[1:]), (x.dp()*d.calls+micro)*t.Dims[0]
@@ -239,7 +239,7 @@ func (c *collector) join() ([]npz.Array, error) {
 		if !ok {
 			k = len(arrays)
 			at[p.t.Name] = k
-			dims := whole(p.t)
+			dims := x.whole(p.t)
 			arrays = append(arrays, npz.Array{Name: p.t.Name, DType: p.t.DType, Shape: slices.Clone(dims), Data: make([]byte, size*elems(dims))})
 		}
 		ranks := [][]byte{p.data}

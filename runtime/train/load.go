@@ -11,7 +11,7 @@ import (
 )
 
 // weightsFile holds the initial values, in the compiled folder.
-const weightsFile = "weights.safetensors"
+const weightsFile = abi.Weights
 
 // loadWeights fills every tensor that has an initial value with this rank's part of it. The others start as zeros.
 func (s *session) loadWeights() error {
@@ -32,8 +32,8 @@ func (s *session) loadWeights() error {
 		if err != nil {
 			return usage(err)
 		}
-		if w.Elem() != t.DType || !slices.Equal(w.Shape, whole(t)) {
-			return usagef("%s: %q is %s%v, the program wants %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, whole(t))
+		if w.Elem() != t.DType || !slices.Equal(w.Shape, s.plan.whole(t)) {
+			return usagef("%s: %q is %s%v, the program wants %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, s.plan.whole(t))
 		}
 		s.put(t, w.Data, 0)
 	}
@@ -42,7 +42,7 @@ func (s *session) loadWeights() error {
 
 // put copies this rank's part of a whole tensor into the arena.
 func (s *session) put(t *abi.Tensor, data []byte, micro int) {
-	copyBox(s.m.bytes(t), data, t.Dims, nil, t.Dims, s.plan.start(t, s.plan.rank, micro), whole(t), elemSizes[t.DType])
+	copyBox(s.m.bytes(t), data, t.Dims, nil, t.Dims, s.plan.start(t, s.plan.rank, micro), s.plan.whole(t), elemSizes[t.DType])
 }
 
 // describe prints what GTC_DEBUG asks for at the start.

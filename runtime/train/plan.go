@@ -94,11 +94,20 @@ func axes(t *abi.Tensor, d int) []string {
 }
 
 // whole is the dims of the tensor that t is a part of.
-func whole(t *abi.Tensor) []int {
-	if len(t.Global) == len(t.Dims) && len(t.ShardAxes) > 0 {
+func (x *plan) whole(t *abi.Tensor) []int {
+	if len(t.ShardAxes) == 0 {
+		return t.Dims
+	}
+	if len(t.Global) == len(t.Dims) {
 		return t.Global
 	}
-	return t.Dims
+	dims := slices.Clone(t.Dims)
+	for d := range dims {
+		for _, axis := range axes(t, d) {
+			dims[d] *= x.size(axis)
+		}
+	}
+	return dims
 }
 
 // start is where in the whole tensor the part of a rank begins, in a micro-batch.

@@ -76,7 +76,7 @@ func (r *reporter) start(t *trainer) {
 	params := 0
 	for i := range x.prog.Tensors {
 		if y := &x.prog.Tensors[i]; y.Role == "param" {
-			params += elems(whole(y))
+			params += elems(x.whole(y))
 		}
 	}
 	if r.json {

@@ -92,7 +92,7 @@ func (t *trainer) write(dir string) error {
 	for i := range t.plan.prog.Tensors {
 		x := &t.plan.prog.Tensors[i]
 		if err == nil && saved(x) && t.plan.owner(x) {
-			err = w.Add(x.Name, x.DType, whole(x), t.plan.start(x, t.plan.rank, 0), x.Dims, t.m.bytes(x))
+			err = w.Add(x.Name, x.DType, t.plan.whole(x), t.plan.start(x, t.plan.rank, 0), x.Dims, t.m.bytes(x))
 		}
 	}
 	var info ckpt.ShardInfo
@@ -302,8 +302,8 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 		if err != nil {
 			return fmt.Errorf("it was made by another model or optimizer: %w", err)
 		}
-		if have.DType != x.DType || !slices.Equal(have.Shape, whole(x)) {
-			return fmt.Errorf("%q is %s%v there, this program has %s%v", x.Name, have.DType, have.Shape, x.DType, whole(x))
+		if have.DType != x.DType || !slices.Equal(have.Shape, s.plan.whole(x)) {
+			return fmt.Errorf("%q is %s%v there, this program has %s%v", x.Name, have.DType, have.Shape, x.DType, s.plan.whole(x))
 		}
 		if err := c.Read(x.Name, s.plan.start(x, s.plan.rank, 0), x.Dims, s.m.bytes(x)); err != nil {
 			return err
