@@ -2,6 +2,7 @@ package ir_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -134,10 +135,32 @@ func TestTensor(t *testing.T) {
 	}
 }
 
+// sampleText prints a function of one op.
+func sampleText(d *ir.Def, s ir.Sample) string {
+	f := &ir.Func{Name: "f"}
+	b := ir.NewBuilder(f)
+	b.Loc = ir.Loc{Node: d.Name}
+	var in []*ir.Value
+	for _, t := range s.In {
+		var v *ir.Value
+		if t.DType != dtype.Invalid { // else an absent operand
+			v = b.Param("x", t, ir.Input)
+		}
+		in = append(in, v)
+	}
+	b.EmitN(d, s.Attrs, in...)
+	return f.String()
+}
+
 // FuzzText checks that what is printed reads back and prints the same, and that nothing panics.
 func FuzzText(f *testing.F) {
 	for _, text := range programs {
 		f.Add(text)
+	}
+	for _, d := range ir.Defs() {
+		for _, s := range d.Rules.Samples(rand.New(rand.NewPCG(1, 2))) {
+			f.Add(sampleText(d, s))
+		}
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		m, err := ir.Parse(text)
