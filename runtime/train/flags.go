@@ -21,6 +21,7 @@ type config struct {
 	seed              uint64
 	seedGiven         bool
 	opt               data.Options
+	window            string
 	random            bool
 	shuffle, dropLast bool
 
@@ -40,6 +41,7 @@ type config struct {
 
 	dumpForward, inputs string
 	fixedBatch, results string
+	lr                  string // refused
 }
 
 // listFlag collects the values of a flag that may be repeated or hold commas.
@@ -106,14 +108,19 @@ same flags; a launcher that sets RANK and WORLD_SIZE (torchrun, mpirun, srun) do
 
 `
 
-// parseFlags reads the command line. flag.ErrHelp after --help.
-func parseFlags(args []string, out io.Writer) (*config, error) {
-	c := &config{progress: "auto", logEvery: 10, shuffle: true, keep: 2, ckptDir: "auto"}
+// newFlags are the flags of a rank program, which fill c.
+func newFlags(c *config) *flag.FlagSet {
+	*c = config{progress: "auto", logEvery: 10, shuffle: true, keep: 2, ckptDir: "auto"}
+	c.opt.Map, c.opt.Transforms = map[string]string{}, map[string]data.Transform{}
 	fs := flag.NewFlagSet("rank", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	window, lr := "", ""
-	c.opt.Map, c.opt.Transforms = map[string]string{}, map[string]data.Transform{}
+	c.dataFlags(fs)
+	c.runFlags(fs)
+	return fs
+}
 
+// dataFlags say what to train and evaluate on, in which order.
+func (c *config) dataFlags(fs *flag.FlagSet) {
 	fs.Var((*listFlag)(&c.data), "data", "training data: `PATH[,PATH]` of .npz, .npy, .safetensors or token files; patterns are expanded")
 	fs.Var((*listFlag)(&c.evalData), "eval-data", "evaluation data, at the end and with --eval-every: `PATH[,PATH]`")
 	fs.Var(number{&c.evalEvery, 0}, "eval-every", "evaluate every `N` steps; 0 only at the end")
@@ -143,10 +150,13 @@ func parseFlags(args []string, out io.Writer) (*config, error) {
 		return err
 	})
 	fs.StringVar(&c.opt.Tokens, "tokens", "", "the data are flat tokens of this `TYPE`: u8, u16 or u32")
-	fs.StringVar(&window, "window", "random", "windows of token files: random (start anywhere) or sequential (side by side, shuffled)")
+	fs.StringVar(&c.window, "window", "random", "windows of token files: random (start anywhere) or sequential (side by side, shuffled)")
 	fs.BoolVar(&c.shuffle, "shuffle", true, "a new order of the samples in each epoch")
 	fs.BoolVar(&c.dropLast, "drop-last", false, "leave out an epoch's last batch when it is not full, instead of padding it")
+}
 
+// runFlags say how to run: checkpoints, output, threads, and the modes other than training.
+func (c *config) runFlags(fs *flag.FlagSet) {
 	fs.Var(onOff{&c.resume}, "resume", "go on from the newest checkpoint in --checkpoint-dir if there is one, or from --resume=`PATH`")
 	fs.StringVar(&c.ckptDir, "checkpoint-dir", "auto", "`FOLDER` of checkpoints; auto is DIR/checkpoints, none saves nothing")
 	fs.Var(number{&c.saveEvery, 0}, "save-every", "save every `N` steps; 0 only at the end and when stopped by a signal")
@@ -160,13 +170,18 @@ func parseFlags(args []string, out io.Writer) (*config, error) {
 	fs.DurationVar(&c.timeout, "timeout", 0, "longest wait for another rank without progress, such as 30s (the default)")
 	fs.StringVar(&c.dir, "dir", "", "compiled `FOLDER`; default two levels above this program")
 	fs.StringVar(&c.trace, "trace", "", "write a trace of all calls for chrome://tracing to `FILE`")
-	fs.StringVar(&lr, "lr", "", "not here: the learning rate is compiled in, by gtc compile --lr")
+	fs.StringVar(&c.lr, "lr", "", "not here: the learning rate is compiled in, by gtc compile --lr")
 
 	fs.StringVar(&c.dumpForward, "dump-forward", "", "run the model once on --inputs and write its outputs to `FILE.npz`")
 	fs.StringVar(&c.inputs, "inputs", "", "`FILE.npz` with one array per input, for --dump-forward")
 	fs.StringVar(&c.fixedBatch, "fixed-batch", "", "do --steps updates on the one batch in `FILE.npz`, for gtc check")
 	fs.StringVar(&c.results, "results", "", "write the loss of each --fixed-batch step and the first step's results to `FILE.npz`")
+}
 
+// parseFlags reads the command line. flag.ErrHelp after --help.
+func parseFlags(args []string, out io.Writer) (*config, error) {
+	c := &config{}
+	fs := newFlags(c)
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fmt.Fprint(out, intro)
@@ -176,21 +191,21 @@ func parseFlags(args []string, out io.Writer) (*config, error) {
 		}
 		return nil, usagef("%w (--help lists the flags)", err)
 	}
-	if lr != "" {
+	if c.lr != "" {
 		return nil, usagef("--lr: the learning rate and its schedule are compiled in; give --lr to gtc compile")
 	}
 	if fs.NArg() > 0 {
 		return nil, usagef("%q is not a flag; a path to resume from is written --resume=PATH", fs.Arg(0))
 	}
-	return c, usage(c.check(window))
+	return c, usage(c.check())
 }
 
 // check finds combinations of flags that make no sense.
-func (c *config) check(window string) error {
-	c.random = window == "random"
+func (c *config) check() error {
+	c.random = c.window == "random"
 	switch {
-	case window != "random" && window != "sequential":
-		return fmt.Errorf("--window is random or sequential, not %q", window)
+	case c.window != "random" && c.window != "sequential":
+		return fmt.Errorf("--window is random or sequential, not %q", c.window)
 	case c.progress != "auto" && c.progress != "line" && c.progress != "plain":
 		return fmt.Errorf("--progress is auto, line or plain, not %q", c.progress)
 	case c.steps > 0 && c.epochs > 0:

@@ -95,30 +95,9 @@ func (t *trainer) write(dir string) error {
 			err = w.Add(x.Name, x.DType, t.plan.whole(x), t.plan.start(x, t.plan.rank, 0), x.Dims, t.m.bytes(x))
 		}
 	}
-	var info ckpt.ShardInfo
-	if err == nil {
-		type closed struct {
-			info ckpt.ShardInfo
-			err  error
-		}
-		done := make(chan closed, 1)
-		go func() {
-			info, err := w.CloseShard()
-			done <- closed{info, err}
-		}()
-		var c closed
-		if err := t.heartbeat(func(wait <-chan time.Time) bool {
-			select {
-			case c = <-done:
-				return true
-			case <-wait:
-				return false
-			}
-		}); err != nil {
-			return err
-		}
-		info, err = c.info, c.err
-	} else if err := t.heartbeat(func(<-chan time.Time) bool { return true }); err != nil {
+	info, err := t.closeShard(w, err)
+	var lost *comm.Error
+	if errors.As(err, &lost) {
 		return err
 	}
 	info.Rank = t.plan.rank
@@ -136,6 +115,33 @@ func (t *trainer) write(dir string) error {
 		err = w.Commit(infos, t.meta())
 	}
 	return t.allOK("making a checkpoint", err)
+}
+
+// closeShard writes this rank's shard, unless an error came before, while the ranks hear of each other.
+func (s *session) closeShard(w *ckpt.Writer, err error) (ckpt.ShardInfo, error) {
+	var info ckpt.ShardInfo
+	done := make(chan error, 1)
+	if err != nil {
+		done <- err
+	} else {
+		go func() {
+			var err error
+			info, err = w.CloseShard()
+			done <- err
+		}()
+	}
+	lost := s.heartbeat(func(tick <-chan time.Time) bool {
+		select {
+		case err = <-done:
+			return true
+		case <-tick:
+			return false
+		}
+	})
+	if lost != nil {
+		return ckpt.ShardInfo{}, lost
+	}
+	return info, err
 }
 
 // heartbeat lets ranks that are ready wait for slow ones without taking them for dead: about once a second all say
