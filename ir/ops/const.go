@@ -3,6 +3,7 @@ package ops
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -64,7 +65,7 @@ func defineConst() {
 			panic("BUG: a constant cannot grow")
 		},
 		Eval: one(func(op *ir.Op, _ []*ir.Array) *ir.Array { return op.Attrs.(ConstAttrs).Value.Array() }),
-		Impl: func(*ir.Op) kir.Impl { return kir.Impl{Kind: kir.Literal} },
+		Impl: constImpl,
 		Samples: func(r *rand.Rand) []ir.Sample {
 			return []ir.Sample{
 				{Attrs: ConstAttrs{ir.Floats(ir.T(dtype.F32, 2, 2), 1, -2, 0.5, r.NormFloat64())}},
@@ -84,6 +85,9 @@ func defineIota() {
 			a := op.Attrs.(IotaAttrs)
 			if err := needDim(a.Dim, len(a.Dims)); err != nil {
 				return nil, err
+			}
+			if slices.Min(a.Dims) < 0 {
+				return wrong("has dims %v", a.Dims)
 			}
 			if !numeric(a.DType) {
 				return wrong("counts in %s", a.DType)
@@ -122,4 +126,14 @@ func defineIota() {
 			}
 		},
 	})
+}
+
+// constImpl writes a uniform constant into the expressions that use it; any other is stored with the weights.
+func constImpl(op *ir.Op) kir.Impl {
+	t := op.Attrs.(ConstAttrs).Value
+	v, ok := t.Uniform()
+	if !ok || !t.Type.DType.IsFloat() && (v >= 1<<53 || v <= -1<<53) { // an integer that a float64 may not hold
+		return kir.Impl{Kind: kir.Literal}
+	}
+	return kir.Impl{Kind: kir.Pointwise, Expr: []*kir.Expr{kir.Const(t.Type.DType, v)}}
 }

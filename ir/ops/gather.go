@@ -86,7 +86,7 @@ func fitsElements(dims []int, idx ir.Type, dim int) error {
 		return err
 	}
 	for d, n := range idx.Dims {
-		if d != dim && n > dims[d] {
+		if d != dim && n > dims[d] || dims[d] < 0 {
 			_, err := wrong("indices have size %d in dim %d of size %d", n, d, dims[d])
 			return err
 		}
