@@ -72,7 +72,7 @@ func compile(t testing.TB, file string, opt *pass.Options) *pass.Context {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt.Loss, opt.IgnoreIndex, opt.Forward, opt.SyncBN = lossOf(name), -100, true, true
+	opt.Loss, opt.IgnoreIndex, opt.Check, opt.SyncBN = lossOf(name), -100, true, true
 	opt.StopAfter = "simplify"
 	opt.DumpDir = os.Getenv("GTC_DUMP")
 	c := &pass.Context{Module: mod, Opt: opt}

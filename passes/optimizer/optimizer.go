@@ -17,7 +17,7 @@
 //
 // State tensors are parameters of role State called optim/<kind>/<parameter>, zeros at the start; the step
 // counter is "step" i64[] and counts finished updates. Results: lr f32[] and, with clipping, grad_norm f32[].
-// The grad/<parameter> results stay, divided, only when Options.Forward asks for them (gtc check).
+// The grad/<parameter> results stay, divided, only when Options.Check asks for them.
 package optimizer
 
 import (
@@ -59,7 +59,7 @@ func Run(c *pass.Context) (err error) {
 	}
 	next := ops.Add(b, u.step, ops.ScalarLike(b, u.step, 1))
 	b.Update(u.step, b.Rename(next, "step.next"))
-	u.forward(grads)
+	u.keep(grads)
 	f.DCE()
 	return nil
 }
@@ -180,9 +180,9 @@ func (u *updater) update(g grad) {
 	}
 }
 
-// forward leaves the mean gradients as results for gtc check, zeros for parameters without one.
-func (u *updater) forward(grads []grad) {
-	if !u.c.Opt.Forward {
+// keep leaves the mean gradients as results for gtc check, zeros for parameters without one.
+func (u *updater) keep(grads []grad) {
+	if !u.c.Opt.Check {
 		return
 	}
 	have := map[*ir.Value]bool{}

@@ -19,7 +19,8 @@ type Options struct {
 
 	BucketBytes int  // gradient all-reduce bucket size; default 25 MiB as DDP's, smaller for small models
 	Threads     int  // CPU threads per rank; default 1
-	Forward     bool // also keep @forward and its outputs in the program (gtc check, export tests)
+	Forward     bool // also keep @forward in the program (gtc run --dump-forward)
+	Check       bool // only @step, which also returns the model's outputs and the mean gradients (gtc check)
 
 	Disable   []string // names of passes to skip
 	StopAfter string   // name of the last pass to run

@@ -24,10 +24,10 @@
 // statistics are to be those of the global batch, so that its reductions shard like any other. In @eval and
 // @forward they take their inference form.
 //
-// Results: @step loss_sum and count, and with Options.Forward also the model's outputs out0… in training
+// Results: @step loss_sum and count, and with Options.Check also the model's outputs out0… in training
 // form (what a reference in training mode compares with); @eval loss_sum, count and, for classification,
 // correct: the weighted number of elements whose greatest logit is the target's. @forward stays only with
-// Options.Forward.
+// Options.Forward, @eval not with Options.Check.
 package trainstep
 
 import (
@@ -62,7 +62,7 @@ func Run(c *pass.Context) (err error) {
 	if err := addLoss(c, eval, toEval[out], true); err != nil {
 		return err
 	}
-	if c.Opt.Forward {
+	if c.Opt.Check {
 		for _, r := range fwd.Results {
 			step.Results = append(step.Results, ir.Result{Name: r.Name, Value: toStep[r.Value]})
 		}
@@ -70,6 +70,9 @@ func Run(c *pass.Context) (err error) {
 	trainingForm(c, step)
 	inferenceForm(c, eval)
 	c.Module.Funcs = []*ir.Func{step, eval}
+	if c.Opt.Check {
+		c.Module.Funcs = c.Module.Funcs[:1]
+	}
 	if c.Opt.Forward {
 		inferenceForm(c, fwd)
 		c.Module.Funcs = append(c.Module.Funcs, fwd)
