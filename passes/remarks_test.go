@@ -25,7 +25,7 @@ func TestIdiomsOfModels(t *testing.T) {
 		base := filepath.Base(file)
 		name, _, _ := strings.Cut(base, ".")
 		t.Run(base, func(t *testing.T) {
-			c := compile(t, file, &pass.Options{})
+			c := compile(t, file, &pass.Options{Forward: true})
 			got := map[string]int{}
 			for _, op := range c.Module.Func("forward").Ops {
 				got[op.Def.Name]++
