@@ -33,6 +33,7 @@ func Run(c *pass.Context) error {
 		fu := &fuser{c: c, f: f, of: map[*ir.Op]*node{}, impl: map[*ir.Op]kir.Impl{}}
 		fu.materialise()
 		fu.build()
+		fu.sink()
 		fu.order()
 	}
 	return nil
