@@ -213,7 +213,7 @@ func TestBackend(t *testing.T) {
 		reasons = append(reasons, c.name+": "+strings.ReplaceAll(why.Error(), "\n", " "))
 	}
 	t.Logf("%d cases pass, %d are refused with an error", ok, refused)
-	if ok < 1100 {
+	if ok < 1150 {
 		t.Errorf("only %d cases pass", ok)
 	}
 	if os.Getenv("GTC_TEST_REFUSED") != "" {

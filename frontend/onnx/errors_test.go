@@ -193,6 +193,9 @@ func FuzzImport(f *testing.F) {
 		defer m.Close()
 		mod, err := m.Import()
 		if err != nil {
+			if strings.Contains(err.Error(), "BUG") {
+				t.Error(err)
+			}
 			return
 		}
 		if err := mod.Verify(); err != nil {

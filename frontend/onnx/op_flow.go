@@ -218,6 +218,9 @@ func importConcatFromSequence(w *walker, n *node, in []*val) []*val {
 	var xs []*ir.Value
 	for _, x := range seq {
 		v := w.value(x)
+		if len(v.Type.Dims) != rank {
+			n.fail("the sequence holds %s and %s", seq[0].t, v.Type)
+		}
 		if stack {
 			v = ops.Reshape(w.b, v, slices.Insert(slices.Clone(v.Type.Dims), axis, 1))
 		}

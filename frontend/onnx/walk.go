@@ -3,6 +3,7 @@ package onnx
 import (
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -175,6 +176,11 @@ func (m *Model) checkSupported(nodes []*node) error {
 
 // run declares inputs and parameters, visits the nodes and records the results.
 func (w *walker) run(live []*node, dims map[string]int) (err error) {
+	defer func() { // a fault of ours must not take a server down with it, whatever the file holds
+		if r := recover(); r != nil {
+			err = fmt.Errorf("BUG: at node %s (%s): %v\n%s", w.b.Loc, w.b.Loc.OpType, r, debug.Stack())
+		}
+	}()
 	defer ir.Recover(&err)
 	if err := w.declareInputs(dims); err != nil {
 		return err
