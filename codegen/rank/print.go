@@ -149,7 +149,7 @@ func (g *generator) printProgram(pkg string, index int) []byte {
 #cgo LDFLAGS: -lm
 #include "kernels.h"`)
 	f.Anon("embed")
-	f.Comment("plan is gtc.json, the same for every rank.\n//\n//go:embed plan.json")
+	f.Comment("// plan is gtc.json, the same for every rank.\n//\n//go:embed plan.json")
 	f.Var().Id("plan").Index().Byte()
 	f.Comment("Program is what the run-time executes.")
 	f.Var().Id("Program").Op("=").Qual(trainPath, "Program").Values(lines([]jen.Code{
