@@ -82,7 +82,7 @@ func writeFile(name string, data []byte) error {
 }
 
 // made lists what gtc puts into an output folder; clear removes these and nothing else.
-var made = []string{"cmd", "bin", "vendor", "go.mod", "weights.safetensors", Marker}
+var made = []string{"cmd", "bin", "source", "vendor", "go.mod", "weights.safetensors", Marker}
 
 func clear(dir string) error {
 	entries, err := os.ReadDir(dir)
