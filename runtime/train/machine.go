@@ -238,8 +238,8 @@ func (m *machine) run(f *function, micro int) error {
 				return err
 			}
 		}
-		var t1 time.Time
-		if m.watch != nil {
+		t1 := t0
+		if m.watch != nil && len(s.waits) > 0 {
 			t1 = time.Now()
 		}
 		if s.do == doKernel {

@@ -11,18 +11,22 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/launch"
+	"github.com/gtc-compiler/gtc/runtime/ckpt"
 )
 
 // TestMain turns this test's program into a rank of the toy when GTC_TOY gives its shape: ranks, micro-batches, the
-// rank that kills itself and the step at which it does.
+// rank that kills itself and the step at which it does, and the rank that it is when no launcher says.
 func TestMain(m *testing.M) {
 	if s := os.Getenv("GTC_TOY"); s != "" {
 		t := &toy{batch: 8, dim: 5}
-		victim, at := 0, int64(0)
-		fmt.Sscan(s, &t.dp, &t.micro, &victim, &at)
-		rank, _ := strconv.Atoi(os.Getenv("RANK"))
+		victim, at, rank := 0, int64(0), 0
+		fmt.Sscan(s, &t.dp, &t.micro, &victim, &at, &rank)
+		if r, err := strconv.Atoi(os.Getenv("RANK")); err == nil {
+			rank = r
+		}
 		t.hook = func(_ int, step int64) {
 			if rank == victim && step == at {
 				syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -128,5 +132,75 @@ func TestALauncherOfAnotherSizeIsRefused(t *testing.T) {
 	_, stderr, err = launchToy(t, "2 1 1 0", 3, "--dir", dir, "--data", data)
 	if launch.ExitCode(err) != ExitUsage || !strings.Contains(stderr, "compiled for 2 ranks, the launcher started 3") {
 		t.Errorf("%v\n%s", err, stderr)
+	}
+}
+
+// Ranks started by hand, without a launcher's variables, find each other through the folder's name.
+func TestRanksStartedByHand(t *testing.T) {
+	m := newToy()
+	dir, data := m.folder(t, 50)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ranks [2]*exec.Cmd
+	var out [2]bytes.Buffer
+	for r := range ranks {
+		c := exec.Command(exe, "--dir", dir, "--data", data, "--steps", "20", "--json")
+		c.Env = append(os.Environ(), fmt.Sprintf("GTC_TOY=2 1 0 0 %d", r), "OMP_NUM_THREADS=1")
+		c.Stdout, c.Stderr = &out[r], &out[r]
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ranks[r] = c
+	}
+	for r, c := range ranks {
+		if err := c.Wait(); err != nil {
+			t.Errorf("rank %d: %v\n%s", r, err, out[r].String())
+		}
+	}
+	if !strings.Contains(out[0].String(), `"event":"end"`) || out[1].Len() > 0 {
+		t.Errorf("rank 0 says %q, rank 1 %q", out[0].String(), out[1].String())
+	}
+}
+
+// However often a run is killed while it saves, what is there loads, and the run can go on.
+func TestKillsDuringSavesLeaveALoadableState(t *testing.T) {
+	m := newToy()
+	dir, data := m.folder(t, 50)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int64(-1)
+	for i := range 12 {
+		c := exec.Command(exe, "--dir", dir, "--data", data, "--steps", "100000000", "--save-every", "1", "--resume", "--json")
+		c.Env = append(os.Environ(), "GTC_TOY=1 1 0 0", "OMP_NUM_THREADS=1")
+		pipe, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		pipe.Read(make([]byte, 1))
+		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+		c.Process.Kill()
+		c.Wait()
+		k, err := ckpt.Open(filepath.Join(dir, "checkpoints"))
+		if err != nil {
+			if last >= 0 || !errors.Is(err, ckpt.ErrNone) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := k.Verify(); err != nil || k.Index().Step < last {
+			t.Fatalf("step %d after %d: %v", k.Index().Step, last, err)
+		}
+		last = k.Index().Step
+		k.Close()
+	}
+	if last < 12 {
+		t.Errorf("only %d steps were saved", last)
 	}
 }
