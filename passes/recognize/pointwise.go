@@ -2,6 +2,7 @@ package recognize
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -11,13 +12,18 @@ import (
 // maxFactors bounds the product that is flattened.
 const maxFactors = 6
 
-// product flattens a tree of multiplications and constant divisions into its factors and a constant.
-func product(v *ir.Value) (factors []*ir.Value, scale float64) {
+// product flattens a tree of multiplications and constant divisions into its factors and a constant. It does not
+// look into the values of whole.
+func product(v *ir.Value, whole ...*ir.Value) (factors []*ir.Value, scale float64) {
 	scale = 1
 	work := []*ir.Value{v}
 	for len(work) > 0 && len(factors)+len(work) <= maxFactors {
 		v := work[len(work)-1]
 		work = work[:len(work)-1]
+		if slices.Contains(whole, v) {
+			factors = append(factors, v)
+			continue
+		}
 		if u, ok := algebra.Uniform(v); ok {
 			scale *= u
 			continue
@@ -56,36 +62,53 @@ func onePlus(v *ir.Value) *ir.Value {
 
 // gelu matches x/2*(1+erf(x/sqrt 2)) and x/2*(1+tanh(sqrt(2/pi)*(x+0.044715x³))), in any grouping.
 func (m *matcher) gelu(b *ir.Builder, op *ir.Op) *ir.Value {
-	factors, scale := product(op.Out[0])
-	if len(factors) != 2 || !near(scale, 0.5) {
-		return nil
-	}
-	for i, f := range factors {
-		x, u := factors[1-i], onePlus(f)
-		if u == nil || u.Op == nil {
+	factors, _ := product(op.Out[0])
+	for _, f := range factors {
+		u := onePlus(f)
+		if u == nil || u.Op == nil || u.Op.Def != ops.ErfDef && u.Op.Def != ops.TanhDef {
 			continue
 		}
-		switch {
-		case u.Op.Def == ops.ErfDef && isScaled(u.Op.In[0], x, math.Sqrt(0.5)):
-			m.c.Remark(op.Out[0], "is gelu because it is x/2*(1+erf(x/√2))")
-			return ops.Gelu(b, x, false)
-		case u.Op.Def == ops.TanhDef && isTanhArgument(u.Op.In[0], x):
-			m.c.Remark(op.Out[0], "is gelu in its tanh form because it is x/2*(1+tanh(√(2/π)*(x+0.044715x³)))")
-			return ops.Gelu(b, x, true)
+		for _, x := range arguments(u.Op.In[0]) {
+			rest, scale := product(op.Out[0], x, f)
+			if len(rest) != 2 || !slices.Contains(rest, x) || !slices.Contains(rest, f) || !near(scale, 0.5) {
+				continue
+			}
+			switch {
+			case u.Op.Def == ops.ErfDef && isScaled(u.Op.In[0], x, math.Sqrt(0.5)):
+				m.c.Remark(op.Out[0], "is gelu because it is x/2*(1+erf(x/√2))")
+				return ops.Gelu(b, x, false)
+			case u.Op.Def == ops.TanhDef && isTanhArgument(u.Op.In[0], x):
+				m.c.Remark(op.Out[0], "is gelu in its tanh form because it is x/2*(1+tanh(√(2/π)*(x+0.044715x³)))")
+				return ops.Gelu(b, x, true)
+			}
 		}
 	}
 	return nil
 }
 
+// arguments lists what x may be in a function's argument: scaled, or a term of a scaled sum, or a factor.
+func arguments(v *ir.Value) []*ir.Value {
+	scale := 1.0
+	x := stripScale(v, &scale)
+	out := []*ir.Value{x}
+	if sum := algebra.Made(x, ops.AddDef); sum != nil {
+		out = append(out, sum.In...)
+	}
+	if p := algebra.Made(x, ops.MulDef); p != nil {
+		out = append(out, p.In...)
+	}
+	return out
+}
+
 // isScaled reports whether v is x times the constant c.
 func isScaled(v, x *ir.Value, c float64) bool {
-	f, scale := product(v)
+	f, scale := product(v, x)
 	return len(f) == 1 && f[0] == x && near(scale, c)
 }
 
 // isTanhArgument reports whether v is sqrt(2/pi)*(x + 0.044715x³), the sum factored or not.
 func isTanhArgument(v, x *ir.Value) bool {
-	f, scale := product(v)
+	f, scale := product(v, x)
 	if !near(scale, math.Sqrt(2/math.Pi)) {
 		return false
 	}
@@ -105,17 +128,15 @@ func isTanhArgument(v, x *ir.Value) bool {
 
 // isPower reports whether v is 0.044715 times x to the power n.
 func isPower(v, x *ir.Value, n int) bool {
-	f, scale := product(v)
-	if len(f) == 1 && n > 1 && f[0] != x {
+	f, scale := product(v, x)
+	if !near(scale, 0.044715) {
+		return false
+	}
+	if len(f) == 1 && f[0] != x {
 		p := algebra.Made(f[0], ops.PowDef)
-		return p != nil && p.In[0] == x && isNear(p.In[1], float64(n)) && near(scale, 0.044715)
+		return p != nil && p.In[0] == x && isNear(p.In[1], float64(n))
 	}
-	for _, g := range f {
-		if g != x {
-			return false
-		}
-	}
-	return len(f) == n && near(scale, 0.044715)
+	return len(f) == n && !slices.ContainsFunc(f, func(g *ir.Value) bool { return g != x })
 }
 
 // silu matches x*sigmoid(x).

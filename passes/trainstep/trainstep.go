@@ -32,6 +32,7 @@ package trainstep
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -139,8 +140,11 @@ func trainingForm(c *pass.Context, f *ir.Func) {
 		}
 		c.Remark(op.Out[0], "normalises by the statistics %s, because @step is in training form", how)
 		n := float64(x.Type.Elems() / x.Type.Dims[1])
+		if !c.Opt.SyncBN {
+			n /= float64(max(1, c.Opt.DP) * max(1, c.Opt.Microbatches)) // what one rank sees at a time
+		}
 		running(c, b, op.In[3], mean, a.Momentum, 1)
-		running(c, b, op.In[4], variance, a.Momentum, n/max(1, n-1))
+		running(c, b, op.In[4], variance, a.Momentum, n/math.Max(1, n-1))
 		return []*ir.Value{y}
 	})
 }
