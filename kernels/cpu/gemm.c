@@ -1,8 +1,8 @@
 // Single-precision matrix product: packing, blocking and threads. The register tile is in gemm_ukr.h.
 //
-// Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): B is packed once
-// into GTC_KC x GTC_NR panels that every thread reads; A is read in place when its rows are contiguous in k and is
-// packed into tiles otherwise. Every element of C is one chain of multiply-adds over k in order, cut only at multiples
+// Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008), with a panel of B in
+// the first-level cache; A is read in place when its rows are contiguous in k and near one another, and packed into
+// tiles otherwise. Every element of C is one chain of multiply-adds over k in order, cut only at multiples
 // of GTC_KC, so the result depends neither on the number of threads nor on where a tile's edge falls.
 #include "gemm.h"
 #include "gemm_ukr.h"
@@ -62,7 +62,12 @@ static void transpose_in(float *dst, long ld, const float *src, long cs, long kc
 // pack_a_tile copies mr rows x kc of A into k-major order, rows padded with zeros to the kernel's height.
 static void pack_a_tile(float *dst, gtc_mat a, long mr, long rows, long kc) {
 	if (a.rs == 1 && mr == rows) {
-		for (long k = 0; k < kc; k++) memcpy(dst + k * rows, a.p + k * a.cs, (size_t)rows * sizeof(float));
+		for (long k = 0; k < kc; k++)
+#if VL == 16
+			vstore_n(dst + k * rows, vload_n(a.p + k * a.cs, rows, 0), rows);
+#else
+			for (long i = 0; i < rows; i++) dst[k * rows + i] = a.p[k * a.cs + i];
+#endif
 		return;
 	}
 	if (a.cs == 1)
@@ -100,76 +105,81 @@ void gtc_transpose_panel(float *dst, const float *src, long ld, long depth, long
 	transpose_in(dst, GTC_NR, src, ld, depth, nr);
 }
 
-size_t gtc_pack_b_bytes(long k, long n) { return (size_t)k * (size_t)ceil_div(n, GTC_NR) * GTC_NR * sizeof(float); }
-
-void gtc_pack_b(float *dst, gtc_mat b, long k, long n, long j0, long j1) {
-	long panels = ceil_div(n, GTC_NR);
-	for (long k0 = 0; k0 < k; k0 += GTC_KC) {
-		long kc = min_l(GTC_KC, k - k0);
-		for (long j = j0; j < j1; j++) {
-			float *d = dst + k0 * panels * GTC_NR + j * kc * GTC_NR;
-			long nr = min_l(GTC_NR, n - j * GTC_NR);
-			const float *s = b.p + k0 * b.rs + j * GTC_NR * b.cs;
-			if (b.cs == 1 && nr == GTC_NR) {
-				for (long p = 0; p < kc; p++)
-					for (int q = 0; q < GTC_NR; q += VL) vstore(d + p * GTC_NR + q, vload(s + p * b.rs + q));
-				continue;
-			}
-			if (nr < GTC_NR) memset(d, 0, (size_t)(kc * GTC_NR) * sizeof(float));
-			if (b.rs == 1)
-				transpose_in(d, GTC_NR, s, b.cs, kc, nr);
-			else
-				for (long p = 0; p < kc; p++)
-					for (long q = 0; q < nr; q++) d[p * GTC_NR + q] = s[p * b.rs + q * b.cs];
-		}
+// pack_a_block packs mc rows of A into tiles of kc columns each. A transposed operand is taken a few k at a time, so that
+// each cache line it touches serves all its tiles while it is near.
+static void pack_a_block(float *dst, gtc_mat a, long mc, long kc) {
+	enum { STEP = 8 };
+	long full = a.rs == 1 ? mc / GTC_MR * GTC_MR : 0;
+	for (long k0 = 0; full && k0 < kc; k0 += STEP) {
+		long nk = min_l(STEP, kc - k0);
+		for (long i = 0; i < full; i += GTC_MR)
+			pack_a_tile(dst + i * kc + k0 * GTC_MR, (gtc_mat){a.p + i + k0 * a.cs, 1, a.cs}, GTC_MR, GTC_MR, nk);
+	}
+	for (long i = full; i < mc; i += GTC_MR) {
+		long mr = min_l(GTC_MR, mc - i);
+		pack_a_tile(dst + i * kc, (gtc_mat){a.p + i * a.rs, a.rs, a.cs}, mr, tile_rows[tile_class(mr)], kc);
 	}
 }
 
-// block_rows multiplies rows [0, m) by the panels of one k block. apack: packed tiles of A, or NULL to read A in place.
-static void block_rows(float *c, long ldc, gtc_mat a, const float *apack, const float *b, long m, long n, long kc, long j0, long j1,
+// pack_panel copies kc rows of nr columns of B into dst[kc][GTC_NR], missing columns as zeros.
+static void pack_panel(float *dst, gtc_mat b, long kc, long nr) {
+	if (b.cs == 1) {
+		long w0 = min_l(VL, nr), w1 = nr - w0;
+		if (nr == GTC_NR)
+			for (long p = 0; p < kc; p++)
+				for (int q = 0; q < GTC_NR; q += VL) vstore(dst + p * GTC_NR + q, vload(b.p + p * b.rs + q));
+		else
+			for (long p = 0; p < kc; p++) {
+				vstore(dst + p * GTC_NR, vload_n(b.p + p * b.rs, w0, 0));
+				vstore(dst + p * GTC_NR + VL, vload_n(b.p + p * b.rs + w0, w1, 0));
+			}
+		return;
+	}
+	if (nr < GTC_NR) memset(dst, 0, (size_t)(kc * GTC_NR) * sizeof(float));
+	if (b.rs == 1)
+		transpose_in(dst, GTC_NR, b.p, b.cs, kc, nr);
+	else
+		for (long p = 0; p < kc; p++)
+			for (long q = 0; q < nr; q++) dst[p * GTC_NR + q] = b.p[p * b.rs + q * b.cs];
+}
+
+// panel_rows multiplies rows [0, m) by one packed panel. apack: packed tiles of A, or NULL to read A in place, with the
+// last, partial tile in edge.
+static void panel_rows(float *c, long ldc, gtc_mat a, const float *apack, const float *edge, const float *b, long m, long nr, long kc,
 		       int add, const float *bias) {
-	float edge[GTC_MR * GTC_KC] __attribute__((aligned(64)));
-	long full = m / GTC_MR * GTC_MR, rest = m - full;
-	int rest_rows = tile_rows[tile_class(rest)];
-	if (!apack && rest && rest != rest_rows) pack_a_tile(edge, (gtc_mat){a.p + full * a.rs, a.rs, a.cs}, rest, rest_rows, kc);
-	for (long j = j0; j < j1; j++) {
-		long nr = min_l(GTC_NR, n - j * GTC_NR);
-		const float *bp = b + j * kc * GTC_NR, *bj = bias ? bias + j * GTC_NR : NULL;
-		float *cj = c + j * GTC_NR;
-		for (long i = 0; i < m; i += GTC_MR) {
-			long mr = min_l(GTC_MR, m - i);
-			int rows = tile_rows[tile_class(mr)];
-			if (apack)
-				run_tile(mr, nr, kc, apack + i * kc, 1, rows, bp, GTC_NR, cj + i * ldc, ldc, add, bj);
-			else if (mr == rows)
-				run_tile(mr, nr, kc, a.p + i * a.rs, a.rs, a.cs, bp, GTC_NR, cj + i * ldc, ldc, add, bj);
-			else
-				run_tile(mr, nr, kc, edge, 1, rows, bp, GTC_NR, cj + i * ldc, ldc, add, bj);
-		}
+	for (long i = 0; i < m; i += GTC_MR) {
+		long mr = min_l(GTC_MR, m - i);
+		int rows = tile_rows[tile_class(mr)];
+		if (apack)
+			run_tile(mr, nr, kc, apack + i * kc, 1, rows, b, GTC_NR, c + i * ldc, ldc, add, bias);
+		else if (mr == rows)
+			run_tile(mr, nr, kc, a.p + i * a.rs, a.rs, a.cs, b, GTC_NR, c + i * ldc, ldc, add, bias);
+		else
+			run_tile(mr, nr, kc, edge, 1, rows, b, GTC_NR, c + i * ldc, ldc, add, bias);
 	}
 }
 
-void gtc_block(float *c, long ldc, gtc_mat a, const float *bpack, long m, long n, long k, long j0, long j1, int add,
-	       const float *bias, float *abuf) {
-	long width = ceil_div(n, GTC_NR) * GTC_NR;
+// Panels of B are packed when they are needed, by the thread that needs them, and stay in the first-level cache while all
+// rows of A pass: with a hundred rows or more this costs 1 or 2 % and needs neither memory nor barriers.
+void gtc_block(float *c, long ldc, gtc_mat a, gtc_mat b, long m, long n, long k, long j0, long j1, int add, const float *bias,
+	       float *scratch) {
+	float edge[GTC_MR * GTC_KC] __attribute__((aligned(64))), *abuf = scratch + GTC_NR * GTC_KC;
+	// Rows far apart are a page each and fall into the same cache sets: worth packing when many panels read them.
+	int direct = a.cs == 1 && (a.rs < 512 || j1 - j0 < 6);
 	for (long k0 = 0; k0 < k; k0 += GTC_KC) {
-		long kc = min_l(GTC_KC, k - k0);
+		long kc = min_l(GTC_KC, k - k0), step = direct ? GTC_MC_DIRECT : GTC_MC;
 		int acc = add || k0 > 0;
-		const float *bk = bpack + k0 * width, *bi = k0 == 0 ? bias : NULL;
-		// Rows far apart are a page each and fall into the same cache sets: worth packing when many panels read them.
-		if (a.cs == 1 && (a.rs < 512 || j1 - j0 < 6)) {
-			gtc_mat ak = {a.p + k0, a.rs, 1};
-			block_rows(c, ldc, ak, NULL, bk, m, n, kc, j0, j1, acc, bi);
-			continue;
-		}
-		for (long i0 = 0; i0 < m; i0 += GTC_MC) {
-			long mc = min_l(GTC_MC, m - i0);
-			for (long i = 0; i < mc; i += GTC_MR) {
-				long mr = min_l(GTC_MR, mc - i);
-				gtc_mat at = {a.p + (i0 + i) * a.rs + k0 * a.cs, a.rs, a.cs};
-				pack_a_tile(abuf + i * kc, at, mr, tile_rows[tile_class(mr)], kc);
+		for (long i0 = 0; i0 < m; i0 += step) {
+			long mc = min_l(step, m - i0);
+			gtc_mat ab = {a.p + i0 * a.rs + k0 * a.cs, a.rs, a.cs};
+			long full = direct ? mc / GTC_MR * GTC_MR : 0;
+			if (full < mc) pack_a_block(direct ? edge : abuf, (gtc_mat){ab.p + full * a.rs, a.rs, a.cs}, mc - full, kc);
+			for (long j = j0 * GTC_NR; j < min_l(n, j1 * GTC_NR); j += GTC_NR) {
+				long nr = min_l(GTC_NR, n - j);
+				pack_panel(scratch, (gtc_mat){b.p + k0 * b.rs + j * b.cs, b.rs, b.cs}, kc, nr);
+				panel_rows(c + i0 * ldc + j, ldc, ab, direct ? NULL : abuf, edge, scratch, mc, nr, kc, acc,
+					   bias && k0 == 0 ? bias + j : NULL);
 			}
-			block_rows(c + i0 * ldc, ldc, a, abuf, bk, mc, n, kc, j0, j1, acc, bi);
 		}
 	}
 }
@@ -203,13 +213,6 @@ void gtc_rows(float *c, long ldc, gtc_mat a, const float *b, long ldb, long m, l
 	}
 }
 
-void gtc_small(float *c, long ldc, gtc_mat a, gtc_mat b, long m, long n, long k, int add, const float *bias,
-	       float *bbuf, float *abuf) {
-	long panels = ceil_div(n, GTC_NR);
-	gtc_pack_b(bbuf, b, k, n, 0, panels);
-	gtc_block(c, ldc, a, bbuf, m, n, k, 0, panels, add, bias, abuf);
-}
-
 // apply_epilogue maps a finished block of C in place: 1 relu, 2 gelu (tanh form), 3 gelu (erf form).
 static void apply_epilogue(float *c, long ldc, long m, long n, int kind) {
 	for (long i = 0; i < m; i++) {
@@ -229,27 +232,19 @@ static void apply_epilogue(float *c, long ldc, long m, long n, int kind) {
 	}
 }
 
-// plan holds what the workspace size and the run must agree on; it is a function of the shape alone.
-typedef struct {
-	long splits;	 // > 1: k is cut into this many chunks summed in order
-	size_t bbytes;	 // packed B of one product
-	int per_batch;	 // threads take whole products instead of parts of one
-} gemm_plan;
-
-enum { MAX_SPLITS = 16 };
-
-static gemm_plan plan_gemm(long batch, long m, long n, long k) {
-	gemm_plan p = {1, gtc_pack_b_bytes(k, n), batch >= 4};
-	if (batch == 1 && ceil_div(m, GTC_MR) * ceil_div(n, GTC_NR) <= 16 && k >= 2048) p.splits = min_l(MAX_SPLITS, k / 512);
-	return p;
-}
-
 static size_t align64(size_t x) { return (x + 63) / 64 * 64; }
 
+// split_count is the number of chunks into which k is cut, each summed on its own: more than 1 only for one tall product
+// with a small result. A function of the shape alone, so that results do not depend on the number of threads.
+static long split_count(long batch, long m, long n, long k) {
+	enum { MAX_SPLITS = 16 };
+	if (batch != 1 || k < 2048 || ceil_div(m, GTC_MR) * ceil_div(n, GTC_NR) > 16) return 1;
+	return min_l(MAX_SPLITS, k / 512);
+}
+
 size_t gtc_gemm_workspace(long batch, long m, long n, long k) {
-	gemm_plan p = plan_gemm(batch, m, n, k);
-	if (p.splits > 1) return (size_t)p.splits * align64((size_t)(m * n) * sizeof(float));
-	return align64(p.bbytes);
+	long splits = split_count(batch, m, n, k);
+	return splits > 1 ? (size_t)splits * align64((size_t)(m * n) * sizeof(float)) : 0;
 }
 
 typedef struct {
@@ -260,44 +255,42 @@ typedef struct {
 	int epilogue, add;
 } gemm_job;
 
-// run_serial computes a whole product on the calling thread, in its own scratch.
+// run_serial computes a whole product on the calling thread.
 static void run_serial(const gemm_job *g) {
-	size_t bbytes = align64(gtc_pack_b_bytes(g->k, g->n));
-	char *slot = gtc_scratch(bbytes + GTC_ABUF * sizeof(float));
-	gtc_small(g->c, g->n, g->a, g->b, g->m, g->n, g->k, g->add, g->bias, (float *)slot, (float *)(slot + bbytes));
+	float *scratch = gtc_scratch(GTC_BLOCK_FLOATS * sizeof(float));
+	gtc_block(g->c, g->n, g->a, g->b, g->m, g->n, g->k, 0, ceil_div(g->n, GTC_NR), g->add, g->bias, scratch);
 	if (g->epilogue) apply_epilogue(g->c, g->n, g->m, g->n, g->epilogue);
 }
 
-// split_grid picks how many parts of rows (in units of GTC_MR1) and of panels the threads form together.
+// split_grid picks how many parts of rows (in units of GTC_MR1) and of panels the threads form together: the least work
+// for the busiest thread, counting the packing of its panels as PACK rows.
 static void split_grid(long m, long n, int threads, int *pm, int *pn) {
+	enum { PACK = 6 };
 	double best = 1e300;
-	*pm = threads, *pn = 1;
 	for (int a = threads; a >= 1; a--) {
 		if (threads % a) continue;
 		long rows = ceil_div(ceil_div(m, GTC_MR1), a) * GTC_MR1;
-		long cols = ceil_div(ceil_div(n, VL), 2 * (threads / a)) * 2 * VL;
-		double cost = (double)rows * (double)cols;
+		long cols = min_l(ceil_div(ceil_div(n, GTC_NR), threads / a) * GTC_NR, ceil_div(n, VL) * VL);
+		double cost = (double)(rows + PACK) * (double)cols;
 		if (cost < best * 0.99) best = cost, *pm = a, *pn = threads / a;
 	}
 }
 
-static void run_parallel(const gemm_job *g, float *bp) {
+static void run_parallel(const gemm_job *g) {
 	long panels = ceil_div(g->n, GTC_NR), units = ceil_div(g->m, GTC_MR1);
 	int want = (double)g->m * (double)g->n * (double)g->k < 64 * 1024 ? 1 : gtc_threads_n;
 #pragma omp parallel num_threads(want) if (want > 1)
 	{
 		long t = gtc_tid();
-		int nt = gtc_team(), pm, pn;
-		split_grid(g->m, g->n, nt, &pm, &pn);
-		gtc_pack_b(bp, g->b, g->k, g->n, panels * t / nt, panels * (t + 1) / nt);
-#pragma omp barrier
+		int pm = 1, pn = 1;
+		split_grid(g->m, g->n, gtc_team(), &pm, &pn);
 		long ti = t / pn, tj = t % pn;
 		long i0 = min_l(g->m, units * ti / pm * GTC_MR1), i1 = min_l(g->m, units * (ti + 1) / pm * GTC_MR1);
 		long j0 = panels * tj / pn, j1 = panels * (tj + 1) / pn;
 		if (i1 > i0 && j1 > j0) {
-			float *c = g->c + i0 * g->n;
+			float *c = g->c + i0 * g->n, *scratch = gtc_scratch(GTC_BLOCK_FLOATS * sizeof(float));
 			gtc_mat a = {g->a.p + i0 * g->a.rs, g->a.rs, g->a.cs};
-			gtc_block(c, g->n, a, bp, i1 - i0, g->n, g->k, j0, j1, g->add, g->bias, gtc_scratch(GTC_ABUF * sizeof(float)));
+			gtc_block(c, g->n, a, g->b, i1 - i0, g->n, g->k, j0, j1, g->add, g->bias, scratch);
 			if (g->epilogue)
 				apply_epilogue(c + j0 * GTC_NR, g->n, i1 - i0, min_l(g->n, j1 * GTC_NR) - j0 * GTC_NR, g->epilogue);
 		}
@@ -305,14 +298,14 @@ static void run_parallel(const gemm_job *g, float *bp) {
 }
 
 // run_split sums over chunks of k: partial products in parallel, then one pass that adds them in order.
-static void run_split(const gemm_job *g, char *ws, const gemm_plan *p) {
+static void run_split(const gemm_job *g, char *ws, long splits) {
 	size_t part = align64((size_t)(g->m * g->n) * sizeof(float));
-	long kc = ceil_div(g->k, p->splits), mn = g->m * g->n;
+	long kc = ceil_div(g->k, splits), mn = g->m * g->n;
 	int nt = gtc_threads_n;
 #pragma omp parallel num_threads(nt) if (nt > 1)
 	{
 #pragma omp for schedule(static, 1)
-		for (long s = 0; s < p->splits; s++) {
+		for (long s = 0; s < splits; s++) {
 			long k0 = min_l(g->k, s * kc), k1 = min_l(g->k, k0 + kc);
 			gemm_job j = *g;
 			j.a.p += k0 * j.a.cs, j.b.p += k0 * j.b.rs;
@@ -326,7 +319,7 @@ static void run_split(const gemm_job *g, char *ws, const gemm_plan *p) {
 		for (long i = 0; i < g->m; i++) {
 			float *c = g->c + i * g->n;
 			if (!g->add) memset(c, 0, (size_t)g->n * sizeof(float));
-			for (long s = 0; s < p->splits; s++) {
+			for (long s = 0; s < splits; s++) {
 				const float *q = (const float *)(ws + (size_t)s * part) + i * g->n;
 				for (long j = 0; j < g->n; j++) c[j] += q[j];
 			}
@@ -350,28 +343,25 @@ static void empty_k(const gemm_job *g) {
 void gtc_gemm(const float *a, const float *b, const float *bias, float *c, void *ws, long batch, long m, long n, long k, long ta, long tb,
 	      long sa, long sb, long sc, long epilogue, long accumulate) {
 	if (batch <= 0 || m <= 0 || n <= 0) return;
-	gemm_plan p = plan_gemm(batch, m, n, k);
+	long splits = k > 0 ? split_count(batch, m, n, k) : 1;
 	if (batch > 1 && sb == 0 && !ta && sa == m * k && sc == m * n) m *= batch, batch = 1; // B shared: one tall product
 	gemm_job g = {{a, ta ? 1 : k, ta ? m : 1}, {b, tb ? 1 : n, tb ? k : 1}, bias, c, m, n, k, (int)epilogue, (int)accumulate};
-	if (k > 0 && batch == 1 && p.splits == 1) {
-		run_parallel(&g, ws);
+	if (splits > 1) {
+		run_split(&g, ws, splits);
 		return;
 	}
-	if (k > 0 && p.splits > 1) {
-		run_split(&g, ws, &p);
-		return;
-	}
-	int nt = gtc_threads_n;
-	if (!p.per_batch || k == 0 || (double)batch * (double)m * (double)n * (double)k < 64 * 1024) nt = 1;
-#pragma omp parallel for schedule(static) num_threads(nt) if (nt > 1)
+	// Many products: one thread each. Few: all threads on one after the other.
+	int each = batch >= 4 || k == 0, want = 1;
+	if (each && (double)batch * (double)m * (double)n * (double)k >= 64 * 1024) want = gtc_threads_n;
+#pragma omp parallel for schedule(static) num_threads(want) if (want > 1)
 	for (long i = 0; i < batch; i++) {
 		gemm_job j = g;
 		j.a.p += i * sa, j.b.p += i * sb, j.c += i * sc;
 		if (k == 0)
 			empty_k(&j);
-		else if (p.per_batch)
+		else if (each)
 			run_serial(&j);
 		else
-			run_parallel(&j, ws);
+			run_parallel(&j);
 	}
 }

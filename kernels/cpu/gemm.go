@@ -25,7 +25,7 @@ const (
 // A[i] is [m,k] at a + i*strideA elements, or [k,m] when transA is 1; B[i] is [k,n] at b + i*strideB, or [n,k] when
 // transB is 1; C[i] is [m,n] at c + i*strideC. A stride of 0 shares A or B between batches (strideC must not be 0 when
 // batch > 1). bias is [n], added to every row, or nil. accumulate 1 adds to what C holds. Sums run over k in order in
-// chains of 256 products, so equal inputs give equal bits whatever the thread count.
+// chains of 384 products, so equal inputs give equal bits whatever the thread count.
 func Gemm(a, b, bias, c, ws unsafe.Pointer, batch, m, n, k, transA, transB, strideA, strideB, strideC, epilogue, accumulate int) {
 	C.gtc_gemm((*C.float)(a), (*C.float)(b), (*C.float)(bias), (*C.float)(c), ws, C.long(batch), C.long(m), C.long(n), C.long(k),
 		C.long(transA), C.long(transB), C.long(strideA), C.long(strideB), C.long(strideC), C.long(epilogue), C.long(accumulate))

@@ -2,9 +2,9 @@
 #ifndef GTC_GEMM_H
 #define GTC_GEMM_H
 
-#include "vec.h"
+#include "gemm_ukr.h"
 
-enum { GTC_KC = 256 }; // k block: a 256 x 32 panel of B is 32 KiB, and a tile of A 12 KiB
+enum { GTC_KC = 384 }; // k block: a 384 x 32 panel of B is 48 KiB, a tile of A 18 KiB; measured against 192 and 256
 
 // gtc_mat names a row-major operand with free strides: element (i, p) is at p[i*rs + p*cs].
 typedef struct {
@@ -12,21 +12,14 @@ typedef struct {
 	long rs, cs;
 } gtc_mat;
 
-// gtc_pack_b_bytes is the size of the packed form of a k x n operand.
-size_t gtc_pack_b_bytes(long k, long n);
+// Rows of A that are packed (or, read in place, kept in the second-level cache) at a time, and the scratch of gtc_block.
+enum { GTC_MC = 240, GTC_MC_DIRECT = 1024 };
+#define GTC_BLOCK_FLOATS ((GTC_MC + GTC_NR) * GTC_KC)
 
-// gtc_pack_b writes panels [j0, j1) (GTC_NR columns each) of B (rs: stride over k, cs: stride over n).
-void gtc_pack_b(float *dst, gtc_mat b, long k, long n, long j0, long j1);
-
-// gtc_block computes C[m, n] (+)= A[m, k] . B, where B was packed by gtc_pack_b for a k x n operand and only
-// panels [j0, j1) are computed. abuf: GTC_ABUF floats. One thread.
-void gtc_block(float *c, long ldc, gtc_mat a, const float *bpack, long m, long n, long k, long j0, long j1, int add,
-	       const float *bias, float *abuf);
-
-// gtc_small computes C[m, n] (+)= A[m, k] . B[k, n] on one thread with B read in place (cs == 1) or packed into bbuf
-// (gtc_pack_b_bytes(k, n)); for operands that fit in the second-level cache.
-void gtc_small(float *c, long ldc, gtc_mat a, gtc_mat b, long m, long n, long k, int add, const float *bias,
-	       float *bbuf, float *abuf);
+// gtc_block computes panels [j0, j1) of GTC_NR columns of C[m, n] (+)= A[m, k] . B[k, n] (+ bias) on one thread. scratch
+// holds GTC_BLOCK_FLOATS.
+void gtc_block(float *c, long ldc, gtc_mat a, gtc_mat b, long m, long n, long k, long j0, long j1, int add, const float *bias,
+	       float *scratch);
 
 // gtc_panel computes C[m, nr] (+)= A[m, kc] . B[kc, nr] for one panel on one thread: nr <= GTC_NR, kc <= GTC_KC, rows of B
 // ldb apart and readable up to the next multiple of VL columns. A is read in place whatever its strides.
@@ -38,7 +31,5 @@ void gtc_rows(float *c, long ldc, gtc_mat a, const float *b, long ldb, long m, l
 
 // gtc_transpose_panel writes dst[depth][GTC_NR] from nr rows of src, each depth long and ld apart; missing columns are 0.
 void gtc_transpose_panel(float *dst, const float *src, long ld, long depth, long nr);
-
-enum { GTC_MC = 120, GTC_ABUF = GTC_MC * GTC_KC };
 
 #endif

@@ -15,40 +15,54 @@ static void out_range(long o, long stride, long size, long outs, long *lo, long 
 	if (*hi < *lo) *hi = *lo;
 }
 
-// max_tap folds one tap into a row of maxima. A NaN wins, as in PyTorch; ties keep the earlier position.
-INLINE void max_tap(const float *x, long stride, float *restrict y, int32_t *restrict idx, int32_t at, long lo, long hi) {
-#pragma omp simd
-	for (long j = lo; j < hi; j++) {
-		float v = x[j * stride], m = y[j];
-		int take = (v > m) | (v != v);
-		y[j] = take ? v : m;
-		idx[j] = take ? at + (int32_t)(j * stride) : idx[j];
+// strided reads n (1..VL) floats stride apart; other lanes are unspecified. It touches nothing past the last of them.
+INLINE vf strided(const float *p, long stride, long n) {
+	if (stride == 1) return vload_n(p, n, 0);
+#if VL == 16
+	if (stride == 2) {
+		long m = 2 * n - 1;
+		vf a = vload_n(p, min_l(m, VL), 0), b = m > VL ? vload_n(p + VL, m - VL, 0) : a;
+		__m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+		return (vf)_mm512_permutex2var_ps((__m512)a, even, (__m512)b);
 	}
+#endif
+	vf v = vset(0);
+	for (long i = 0; i < n; i++) v[i] = p[i * stride];
+	return v;
 }
 
+// max_row computes one row of outputs, VL at a time, taps in row-major order: a NaN wins, as in PyTorch; ties keep the
+// earlier position.
 static void max_row(const float *x, float *y, int32_t *idx, const pool_dims *d, long oh) {
 	long h0 = oh * d->strideH - d->padT, hf = h0;
 	while (hf < 0) hf += d->dilH;
-	for (long j = 0; j < d->OW; j++) {
-		long w = j * d->strideW - d->padL;
-		while (w < 0) w += d->dilW;
-		y[j] = -__builtin_inff();
-		idx[j] = (int32_t)(hf * d->W + w); // the window's first element, for windows of -inf
-	}
-	for (long kh = 0; kh < d->KH; kh++) {
-		long ih = h0 + kh * d->dilH;
-		if (ih < 0 || ih >= d->H) continue;
-		for (long kw = 0; kw < d->KW; kw++) {
-			long o = kw * d->dilW - d->padL, lo, hi;
-			out_range(o, d->strideW, d->W, d->OW, &lo, &hi);
-			int32_t at = (int32_t)(ih * d->W + o);
-			if (d->strideW == 1)
-				max_tap(x + ih * d->W + o, 1, y, idx, at, lo, hi);
-			else if (d->strideW == 2)
-				max_tap(x + ih * d->W + o, 2, y, idx, at, lo, hi);
-			else
-				max_tap(x + ih * d->W + o, d->strideW, y, idx, at, lo, hi);
+	const vi lanes = GTC_LANES;
+	for (long j = 0; j < d->OW; j += VL) {
+		long nj = min_l(VL, d->OW - j);
+		vi pos = lanes * (int32_t)d->strideW, col = vseti((int32_t)(j * d->strideW - d->padL)) + pos;
+		for (long k = 0; k < d->KW && d->padL > 0; k++) col = col + (col < 0) * -(int32_t)d->dilW;
+		vf best = vset(-__builtin_inff());
+		vi at = col + (int32_t)(hf * d->W); // the window's first element, for windows of -inf
+		for (long kh = 0; kh < d->KH; kh++) {
+			long ih = h0 + kh * d->dilH;
+			if (ih < 0 || ih >= d->H) continue;
+			for (long kw = 0; kw < d->KW; kw++) {
+				long o = j * d->strideW + kw * d->dilW - d->padL, lo, hi;
+				out_range(o, d->strideW, d->W, nj, &lo, &hi);
+				if (hi <= lo) continue;
+				const float *p = x + ih * d->W + o;
+				vf v = vset(0);
+				if (lo == 0)
+					v = strided(p, d->strideW, hi);
+				else
+					for (long i = lo; i < hi; i++) v[i] = p[i * d->strideW];
+				vi take = (vi)((v > best) | (v != v)) & (lanes >= (int32_t)lo) & (lanes < (int32_t)hi);
+				best = vsel(take, v, best);
+				at = (take & (vseti((int32_t)(ih * d->W + o)) + pos)) | (~take & at);
+			}
 		}
+		vstore_n(y + j, best, nj);
+		vstore_n((float *)(idx + j), (vf)at, nj);
 	}
 }
 
