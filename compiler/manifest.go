@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/codegen/rank"
@@ -154,7 +155,7 @@ func funcInfo(f *ir.Func) abi.Func {
 					if t.ShardAxes == nil {
 						t.ShardAxes = make([]string, len(t.Dims))
 					}
-					t.ShardAxes[d] = a[0]
+					t.ShardAxes[d] = strings.Join(a, ",")
 				}
 			}
 			info.Results = append(info.Results, t)

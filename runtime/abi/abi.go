@@ -67,7 +67,7 @@ type Tensor struct {
 	Dims      []int    `json:"dims"`                 // of this rank's part
 	Global    []int    `json:"global,omitempty"`     // whole tensor, when sharded
 	Start     []int    `json:"start,omitempty"`      // this part's origin in the whole, when sharded (per rank: see ShardAxes)
-	ShardAxes []string `json:"shard_axes,omitempty"` // per dim: mesh axis or ""
+	ShardAxes []string `json:"shard_axes,omitempty"` // per dim: mesh axes that split it, outermost first, joined by commas; "" for none
 	Offset    int      `json:"offset"`               // bytes from the start of the arena
 	Bytes     int      `json:"bytes"`
 	Init      string   `json:"init,omitempty"` // name in weights.safetensors; "" starts as zeros
