@@ -1,0 +1,298 @@
+package check
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/runtime/npz"
+)
+
+// Report is the outcome. The JSON field names are public.
+type Report struct {
+	OK        bool               `json:"ok"`
+	Out       float64            `json:"out"`       // ‖out-ref‖/‖ref‖, the worst of the outputs
+	Loss      float64            `json:"loss"`      // |loss-ref|/|ref|
+	GradMax   float64            `json:"grad_max"`  // the worst gradient
+	Unmatched []string           `json:"unmatched"` // reference gradients of no parameter of that name
+	Curves    map[string]float64 `json:"curves"`    // by optimizer: the worst point of the loss curve
+	Seconds   float64            `json:"seconds"`
+
+	Tol   float64 `json:"-"`
+	Grads []Grad  `json:"-"` // worst first
+	Rows  []Row   `json:"-"` // what was compared, in order: outputs, loss, curves
+}
+
+// Grad is one compared gradient.
+type Grad struct {
+	Name  string
+	Error float64
+	Norm  float64 // of the reference
+}
+
+// Row is one other comparison.
+type Row struct {
+	Name  string
+	Error float64
+}
+
+// tiny is the norm of a gradient, beside the largest of all, below which it is compared absolutely: what remains of
+// a gradient that is zero in exact arithmetic (the bias before a normalisation) is rounding.
+const tiny = 1e-6
+
+// never is the error of what cannot be compared: other sizes, or not a number. JSON has no infinity.
+const never = math.MaxFloat64
+
+// read gives an array as float64.
+func read(f *npz.File, name string) ([]float64, []int, error) {
+	a, err := f.Read(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	x, err := floats(a)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: array %q: %w", f.Path(), name, err)
+	}
+	return x, a.Shape, nil
+}
+
+func floats(a *npz.Array) ([]float64, error) {
+	le := binary.LittleEndian
+	var x []float64
+	switch b := a.Data; a.DType {
+	case "f64":
+		for ; len(b) >= 8; b = b[8:] {
+			x = append(x, math.Float64frombits(le.Uint64(b)))
+		}
+	case "f32":
+		for ; len(b) >= 4; b = b[4:] {
+			x = append(x, float64(math.Float32frombits(le.Uint32(b))))
+		}
+	case "i64":
+		for ; len(b) >= 8; b = b[8:] {
+			x = append(x, float64(int64(le.Uint64(b))))
+		}
+	case "i32":
+		for ; len(b) >= 4; b = b[4:] {
+			x = append(x, float64(int32(le.Uint32(b))))
+		}
+	case "bool", "u8":
+		for _, v := range b {
+			x = append(x, float64(v))
+		}
+	default:
+		return nil, fmt.Errorf("type %s cannot be compared", a.DType)
+	}
+	return x, nil
+}
+
+func norm(x []float64) float64 {
+	s := 0.0
+	for _, v := range x {
+		s += v * v
+	}
+	return math.Sqrt(s)
+}
+
+// distance is ‖a-b‖, never when they have different lengths or one is not finite.
+func distance(a, b []float64) float64 {
+	if len(a) != len(b) {
+		return never
+	}
+	s := 0.0
+	for i := range a {
+		d := a[i] - b[i]
+		s += d * d
+	}
+	if math.IsNaN(s) {
+		return never
+	}
+	return math.Sqrt(s)
+}
+
+// ratio is d/n, and d itself when n is zero.
+func ratio(d, n float64) float64 {
+	if n == 0 {
+		return d
+	}
+	return d / n
+}
+
+// compare fills outputs, loss and gradients from the first step's results.
+func (r *Report) compare(ref, got *npz.File, params []*onnx.Parameter) error {
+	for i := 0; has(ref, fmt.Sprintf("out%d", i)); i++ {
+		name := fmt.Sprintf("out%d", i)
+		want, _, err := read(ref, name)
+		if err != nil {
+			return err
+		}
+		have, _, err := read(got, name)
+		if err != nil {
+			return err
+		}
+		e := ratio(distance(have, want), norm(want))
+		r.Out = max(r.Out, e)
+		r.Rows = append(r.Rows, Row{name, e})
+	}
+	if has(ref, "loss") {
+		want, _, err := read(ref, "loss")
+		if err != nil {
+			return err
+		}
+		have, _, err := read(got, "loss")
+		if err != nil {
+			return err
+		}
+		r.Loss = ratio(distance(have[:min(1, len(have))], want), norm(want))
+		r.Rows = append(r.Rows, Row{"loss", r.Loss})
+	}
+	return r.gradients(ref, got, params)
+}
+
+func (r *Report) gradients(ref, got *npz.File, params []*onnx.Parameter) error {
+	r.Unmatched = []string{}
+	largest := 0.0
+	absolute := []float64{}
+	for _, key := range ref.Names() {
+		name, ok := strings.CutPrefix(key, "grad/")
+		if !ok {
+			continue
+		}
+		have, shape := match(got, name, params)
+		if have == nil {
+			r.Unmatched = append(r.Unmatched, name)
+			continue
+		}
+		want, wantShape, err := read(ref, key)
+		if err != nil {
+			return err
+		}
+		if len(shape) == 2 && len(wantShape) == 2 && shape[0] == wantShape[1] && shape[1] == wantShape[0] && shape[0] != shape[1] {
+			have = transpose(have, shape[0], shape[1])
+		}
+		n := norm(want)
+		largest = max(largest, n)
+		absolute = append(absolute, distance(have, want))
+		r.Grads = append(r.Grads, Grad{Name: name, Norm: n})
+	}
+	for i := range r.Grads {
+		g := &r.Grads[i]
+		if g.Norm < tiny*largest {
+			g.Error = absolute[i] / largest
+		} else {
+			g.Error = ratio(absolute[i], g.Norm)
+		}
+		r.GradMax = max(r.GradMax, g.Error)
+	}
+	slices.SortStableFunc(r.Grads, func(a, b Grad) int {
+		switch {
+		case a.Error > b.Error:
+			return -1
+		case a.Error < b.Error:
+			return 1
+		}
+		return 0
+	})
+	return nil
+}
+
+// match finds the gradient of the parameter that the reference calls name: by that name, or by the file's tensor
+// that holds it, turned back when the exporter had transposed it.
+func match(got *npz.File, name string, params []*onnx.Parameter) ([]float64, []int) {
+	if x, shape, err := read(got, "grad/"+name); err == nil {
+		return x, shape
+	}
+	for _, p := range params {
+		if p.Initializer != name {
+			continue
+		}
+		x, shape, err := read(got, "grad/"+p.Name)
+		if err != nil {
+			continue
+		}
+		if p.Transposed && len(shape) == 2 {
+			return transpose(x, shape[0], shape[1]), []int{shape[1], shape[0]}
+		}
+		return x, shape
+	}
+	return nil, nil
+}
+
+func transpose(x []float64, rows, cols int) []float64 {
+	out := make([]float64, len(x))
+	for i := range rows {
+		for j := range cols {
+			out[j*rows+i] = x[i*cols+j]
+		}
+	}
+	return out
+}
+
+// curve compares the losses before each update. Near zero, where a relative error says little, an error counts
+// beside a thousandth of the first loss.
+func (r *Report) curve(ref, got *npz.File, name string) error {
+	if !has(ref, "curve/"+name) {
+		return nil
+	}
+	want, _, err := read(ref, "curve/"+name)
+	if err != nil {
+		return err
+	}
+	have, _, err := read(got, "loss")
+	if err != nil {
+		return err
+	}
+	worst := 0.0
+	if len(have) != len(want) {
+		worst = never
+	} else if len(want) > 0 {
+		floor := 1e-3 * math.Abs(want[0])
+		for i := range want {
+			e := ratio(distance(have[i:i+1], want[i:i+1]), max(math.Abs(want[i]), floor))
+			worst = max(worst, e)
+		}
+	}
+	r.Curves[name] = worst
+	r.Rows = append(r.Rows, Row{"curve/" + name, worst})
+	return nil
+}
+
+// finish decides.
+func (r *Report) finish() {
+	r.OK = r.Out <= r.Tol && r.Loss <= r.Tol && r.GradMax <= r.Tol && len(r.Rows)+len(r.Grads) > 0
+	for _, e := range r.Curves {
+		r.OK = r.OK && e <= r.Tol
+	}
+}
+
+// Print writes the table; all gradients when all is set, else the worst three.
+func (r *Report) Print(w io.Writer, all bool) {
+	mark := func(e float64) string {
+		if e <= r.Tol {
+			return "ok"
+		}
+		return "FAIL"
+	}
+	for _, row := range r.Rows {
+		fmt.Fprintf(w, "%-40s %10.2e  %s\n", row.Name, row.Error, mark(row.Error))
+	}
+	fmt.Fprintf(w, "%-40s %10.2e  %s\n", fmt.Sprintf("gradients (%d)", len(r.Grads)), r.GradMax, mark(r.GradMax))
+	for i, g := range r.Grads {
+		if i >= 3 && !all && g.Error <= r.Tol {
+			break
+		}
+		fmt.Fprintf(w, "  %-38s %10.2e  %s\n", g.Name, g.Error, mark(g.Error))
+	}
+	for _, u := range r.Unmatched {
+		fmt.Fprintf(w, "  %-38s  unmatched: no parameter of this name\n", u)
+	}
+	verdict := "all within tolerance"
+	if !r.OK {
+		verdict = "NOT within tolerance"
+	}
+	fmt.Fprintf(w, "%s %.0e, %.1f s\n", verdict, r.Tol, r.Seconds)
+}

@@ -1,0 +1,147 @@
+package compiler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gtc-compiler/gtc/codegen/build"
+	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+// Names within a compiled folder of what it was compiled from: the model's file, external data beside it under
+// their relative names, and the options.
+const (
+	sourceDir     = "source"
+	sourceOptions = "options.json"
+)
+
+// source is options.json: what to compile the kept model with to get the same again.
+type source struct {
+	Model  string       `json:"model"` // file name in the folder
+	Import onnx.Options `json:"import"`
+	Pass   pass.Options `json:"pass"`
+}
+
+// keepSource copies the model and its external data into o.Out. They are copies, not links: exporters overwrite
+// files in place.
+func keepSource(o *Options, m *onnx.Model) error {
+	dir := filepath.Join(o.Out, sourceDir)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	s := source{Model: filepath.Base(o.Model), Import: o.Import, Pass: o.Pass}
+	s.Import.Fixed, s.Pass.DumpDir, s.Pass.StopAfter = nil, "", ""
+	text, err := json.MarshalIndent(&s, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, sourceOptions), append(text, '\n'), 0o666); err != nil {
+		return err
+	}
+	for _, name := range append(externalFiles(m), s.Model) {
+		if err := copyFile(filepath.Join(dir, name), filepath.Join(filepath.Dir(o.Model), name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// externalFiles lists the files that the model's initializers are stored in, relative to its folder. The importer
+// has checked that they lie inside.
+func externalFiles(m *onnx.Model) []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, t := range m.Proto.Graph.Initializer {
+		if t.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
+			continue
+		}
+		for _, e := range t.ExternalData {
+			if name := e.GetValue(); e.GetKey() == "location" && !seen[name] && filepath.IsLocal(name) {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
+		return err
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
+	}
+	return out.Close()
+}
+
+// Folder is a compiled folder that is read back.
+type Folder struct {
+	Dir      string
+	Manifest *abi.Manifest
+}
+
+// OpenFolder reads gtc.json of a compiled folder. The error says what is wrong with the folder.
+func OpenFolder(dir string) (*Folder, error) {
+	path := filepath.Join(dir, build.Marker)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, Input(fmt.Errorf("%s is not a folder made by gtc compile: it has no %s", dir, build.Marker))
+	}
+	if err != nil {
+		return nil, Input(err)
+	}
+	f := &Folder{Dir: dir, Manifest: &abi.Manifest{}}
+	if err := json.Unmarshal(text, f.Manifest); err != nil {
+		return nil, Input(fmt.Errorf("%s is damaged: %w", path, err))
+	}
+	if f.Manifest.Version != abi.Version {
+		return nil, Input(fmt.Errorf("%s has version %d, this gtc reads version %d: compile the model again", path, f.Manifest.Version, abi.Version))
+	}
+	return f, nil
+}
+
+// Binaries lists the program of each rank. The error says that they are not built.
+func (f *Folder) Binaries() ([]string, error) {
+	var bins []string
+	for r := range max(1, f.Manifest.Ranks) {
+		bin := filepath.Join(f.Dir, "bin", fmt.Sprintf("rank-%d", r))
+		if _, err := os.Stat(bin); err != nil {
+			return nil, Input(fmt.Errorf("%s is not built: compile without --no-build, or run go build -o bin/ ./cmd/... in %s", bin, f.Dir))
+		}
+		bins = append(bins, bin)
+	}
+	return bins, nil
+}
+
+// Options are those that the folder was compiled with, on the copy of the model that it keeps.
+func (f *Folder) Options() (*Options, error) {
+	dir := filepath.Join(f.Dir, sourceDir)
+	text, err := os.ReadFile(filepath.Join(dir, sourceOptions))
+	if err != nil {
+		return nil, Input(fmt.Errorf("the folder does not hold its model: %w", err))
+	}
+	var s source
+	if err := json.Unmarshal(text, &s); err != nil || !filepath.IsLocal(s.Model) {
+		return nil, Input(fmt.Errorf("%s is damaged: %w", filepath.Join(dir, sourceOptions), err))
+	}
+	return &Options{Model: filepath.Join(dir, s.Model), Import: s.Import, Pass: s.Pass, Out: f.Dir, Flags: f.Manifest.Options}, nil
+}
