@@ -7,11 +7,15 @@ import (
 	"github.com/gtc-compiler/gtc/passes/autodiff"
 	"github.com/gtc-compiler/gtc/passes/fuse"
 	"github.com/gtc-compiler/gtc/passes/memplan"
+	"github.com/gtc-compiler/gtc/passes/microbatch"
 	"github.com/gtc-compiler/gtc/passes/normalize"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
+	"github.com/gtc-compiler/gtc/passes/overlap"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/recognize"
+	"github.com/gtc-compiler/gtc/passes/shard"
 	"github.com/gtc-compiler/gtc/passes/simplify"
+	"github.com/gtc-compiler/gtc/passes/spmd"
 	"github.com/gtc-compiler/gtc/passes/trainstep"
 )
 
@@ -29,6 +33,18 @@ var Table = []pass.Pass{
 		Why: "clip, schedule and update are ordinary ops: sharded, fused and planned like the rest"},
 	{Name: "simplify", Run: simplify.Run, Needs: pass.HasUpdate,
 		Why: "fewer ops to shard: equal ones shared, dead ones dropped, algebra"},
+	{Name: "shard", Run: shard.Run, Needs: pass.HasUpdate, Makes: pass.Sharded,
+		Why: "annotates only: the graph is still global and still runs in interp"},
+	{Name: "spmd", Run: spmd.Run, Needs: pass.Sharded, Makes: pass.Local,
+		Why: "per-rank dims and explicit collectives, before anything looks at sizes or bytes"},
+	{Name: "microbatch", Run: microbatch.Run, Needs: pass.Local,
+		Why: "what is summed over time is known only when all reductions are explicit"},
+	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered,
+		Why: "fuse keeps the order of collectives, which are barriers between kernels"},
+	{Name: "fuse", Run: fuse.Run, Needs: pass.Ordered, Makes: pass.Grouped,
+		Why: "after collectives, which are fusion barriers"},
+	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,
+		Why: "one arena, every buffer an offset; the peak is known before anything runs"},
 	{Name: "fuse", Run: fuse.Run, Needs: pass.HasUpdate, Makes: pass.Grouped,
 		Why: "after collectives, which are fusion barriers"},
 	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,

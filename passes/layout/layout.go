@@ -1,0 +1,218 @@
+// Package layout says how one op runs on a mesh: from the shardings of its operands, what each operand must
+// be and what the results then are. It reads nothing but the op's factor rule, so that it holds for any mesh
+// axis (data, tensor, micro-batches in time). The passes shard (which annotates) and spmd (which inserts the
+// collectives) share it and therefore agree. The rules are those of SBP in OneFlow (arXiv:2110.15032) and of
+// Shardy's factor propagation.
+package layout
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/factor"
+)
+
+// Plan is how an op runs.
+type Plan struct {
+	In     []mesh.Sharding // what each operand must be
+	Out    []mesh.Sharding // what each result is, after the reductions
+	Reduce []Reduction     // what must be combined right after the op because it cannot stay partial
+	Notes  []string        // why an operand is taken whole though it comes in parts
+}
+
+// Reduction combines result Out over Axes by Op (max, min, prod).
+type Reduction struct {
+	Out  int
+	Op   string
+	Axes []string
+}
+
+// Of plans op, whose values have global types, for operands laid out as in. want, when not nil, is a wish for
+// the results: a factor that no operand splits is split as a result wants it.
+func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
+	p := &planner{m: m, op: op, used: map[string]bool{}}
+	if op.Def.Rules.Factors != nil {
+		p.rule = op.Def.Rules.Factors(op)
+	}
+	if p.rule.IsEmpty() || len(p.rule.In) != len(op.In) || len(p.rule.Out) != len(op.Out) {
+		return p.whole(in)
+	}
+	p.axes = make([][]string, len(p.rule.Factors))
+	for _, i := range bySize(op.In) {
+		p.claim(op.In[i], p.rule.In[i], in[i], true)
+	}
+	for i := range want {
+		p.claim(op.Out[i], p.rule.Out[i], want[i], false)
+	}
+	return p.finish(in)
+}
+
+// bySize lists the numbers of the operands that are present, those with most elements first: they decide.
+func bySize(vs []*ir.Value) []int {
+	var out []int
+	for i, v := range vs {
+		if v != nil {
+			out = append(out, i)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b int) int { return vs[b].Type.Elems() - vs[a].Type.Elems() })
+	return out
+}
+
+type planner struct {
+	m    mesh.Mesh
+	op   *ir.Op
+	rule factor.Rule
+	axes [][]string      // per factor
+	used map[string]bool // axes that split a factor
+	plan Plan
+}
+
+// whole is the plan of an op without a rule: everything replicated.
+func (p *planner) whole(in []mesh.Sharding) Plan {
+	for i, s := range in {
+		if !s.IsReplicated() {
+			p.note(p.op.In[i], s, "has no rule for running in parts")
+		}
+	}
+	p.plan.In, p.plan.Out = make([]mesh.Sharding, len(p.op.In)), make([]mesh.Sharding, len(p.op.Out))
+	return p.plan
+}
+
+func (p *planner) note(v *ir.Value, s mesh.Sharding, format string, args ...any) {
+	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf("%%%s %s: %s %s", v.Name, s, p.op.Def.Name, fmt.Sprintf(format, args...)))
+}
+
+// claim splits the factors of a value's dims as s splits the dims, where the op allows it.
+func (p *planner) claim(v *ir.Value, dims []factor.Dim, s mesh.Sharding, tell bool) {
+	for d, list := range dims {
+		axes := s.Axes(d)
+		if len(axes) == 0 {
+			continue
+		}
+		why := p.split(list, axes)
+		if why != "" && tell {
+			p.note(v, s, "%s", why)
+		}
+	}
+}
+
+// split gives axes to the slowest factor of list, or says why not.
+func (p *planner) split(list factor.Dim, axes []string) string {
+	f, ok := p.major(list)
+	if !ok {
+		return "does not loop over that dimension"
+	}
+	fac := p.rule.Factors[f]
+	switch {
+	case slices.Equal(p.axes[f], axes):
+		return ""
+	case fac.Kind == factor.Blocked:
+		return "needs that dimension whole"
+	case p.axes[f] != nil:
+		return fmt.Sprintf("has another operand split over %v there", p.axes[f])
+	case fac.Size%p.ways(axes) != 0:
+		return fmt.Sprintf("has %d there, which does not divide by %d", fac.Size, p.ways(axes))
+	case !p.slowest(f):
+		return "merges that dimension under another one"
+	}
+	for _, a := range axes {
+		if p.used[a] {
+			return "has another dimension split over " + a
+		}
+	}
+	for _, a := range axes {
+		p.used[a] = true
+	}
+	p.axes[f] = axes
+	return ""
+}
+
+// major is the slowest factor of a dim; factors of size 1 do not count.
+func (p *planner) major(list factor.Dim) (int, bool) {
+	for _, f := range list {
+		if p.rule.Factors[f].Size != 1 {
+			return f, true
+		}
+	}
+	return 0, false
+}
+
+func (p *planner) ways(axes []string) int {
+	n := 1
+	for _, a := range axes {
+		n *= p.m.Size(a)
+	}
+	return n
+}
+
+// slowest reports whether f is the slowest factor of every dim that it is in.
+func (p *planner) slowest(f int) bool {
+	for _, side := range [][][]factor.Dim{p.rule.In, p.rule.Out} {
+		for _, dims := range side {
+			for _, list := range dims {
+				if m, ok := p.major(list); slices.Contains(list, f) && (!ok || m != f) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// finish reads the plan off the axes of the factors.
+func (p *planner) finish(in []mesh.Sharding) Plan {
+	kept := p.partial(in)
+	for i := range p.op.In {
+		s := p.dims(p.rule.In[i])
+		if p.op.In[i] != nil && len(in[i].Partial) > 0 {
+			s.Partial = kept
+		}
+		p.plan.In = append(p.plan.In, clean(s))
+	}
+	for i, dims := range p.rule.Out {
+		s, partial := p.dims(dims), slices.Clone(kept)
+		for f, axes := range p.axes {
+			if len(axes) == 0 || holds(dims, f) {
+				continue
+			}
+			switch k := p.rule.Factors[f].Kind; k {
+			case factor.Sum:
+				partial = append(partial, axes...)
+			case factor.Max, factor.Min, factor.Prod:
+				p.plan.Reduce = append(p.plan.Reduce, Reduction{i, k.String(), axes})
+			}
+		}
+		for _, a := range p.m.Axes {
+			if slices.Contains(partial, a.Name) {
+				s.Partial = append(s.Partial, a.Name)
+			}
+		}
+		p.plan.Out = append(p.plan.Out, clean(s))
+	}
+	return p.plan
+}
+
+func holds(dims []factor.Dim, f int) bool {
+	return slices.ContainsFunc(dims, func(list factor.Dim) bool { return slices.Contains(list, f) })
+}
+
+func (p *planner) dims(dims []factor.Dim) mesh.Sharding {
+	s := mesh.Sharding{Dims: make([][]string, len(dims))}
+	for d, list := range dims {
+		if f, ok := p.major(list); ok {
+			s.Dims[d] = p.axes[f]
+		}
+	}
+	return s
+}
+
+// clean makes every replicated sharding the zero value.
+func clean(s mesh.Sharding) mesh.Sharding {
+	if s.IsReplicated() {
+		return mesh.Sharding{}
+	}
+	return s
+}

@@ -1,0 +1,86 @@
+package layout
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// partial lists the axes over which the operands may stay partial sums because the op is linear in them. It
+// never lets a sum grow: an op with a result larger than its operands gets them reduced.
+func (p *planner) partial(in []mesh.Sharding) []string {
+	var kept []string
+	first := true
+	for i, v := range p.op.In {
+		if v == nil || len(in[i].Partial) == 0 {
+			continue
+		}
+		if first {
+			kept, first = slices.Clone(in[i].Partial), false
+			continue
+		}
+		kept = slices.DeleteFunc(kept, func(a string) bool { return !slices.Contains(in[i].Partial, a) })
+	}
+	kept = slices.DeleteFunc(kept, func(a string) bool { return p.used[a] })
+	if len(kept) == 0 || !linear(p.op, in) || !p.shrinks() {
+		return nil
+	}
+	return kept
+}
+
+func (p *planner) shrinks() bool {
+	n, most := 0, 0
+	for _, v := range p.op.In {
+		n += v.Type.Bytes()
+		most = max(most, v.Type.Bytes())
+	}
+	if p.op.Def == ops.ConcatDef {
+		most = n
+	}
+	return len(p.op.Out) == 1 && p.op.Out[0].Type.Bytes() <= most
+}
+
+// linear reports whether op on operands of which those that in calls partial are parts of sums gives parts of
+// the sum of its result.
+func linear(op *ir.Op, in []mesh.Sharding) bool {
+	parts := func(i int) bool { return len(in[i].Partial) > 0 }
+	switch op.Def {
+	case ops.NegDef, ops.ReshapeDef, ops.TransposeDef, ops.SliceDef, ops.ReduceSumDef:
+		return true
+	case ops.CastDef:
+		return op.In[0].Type.DType.IsFloat() && op.Out[0].Type.DType.IsFloat()
+	case ops.PadDef:
+		return op.Attrs.(ops.PadAttrs).Value == 0
+	case ops.AddDef, ops.SubDef, ops.ConcatDef:
+		for i := range op.In {
+			if !parts(i) {
+				return false
+			}
+		}
+		return true
+	case ops.WhereDef:
+		return !parts(0) && parts(1) && parts(2)
+	case ops.MulDef:
+		return parts(0) && constant(op.In[1]) || parts(1) && constant(op.In[0])
+	case ops.DivDef:
+		return parts(0) && constant(op.In[1])
+	}
+	return false
+}
+
+// constant reports whether v is known when the program is compiled: a constant, through views.
+func constant(v *ir.Value) bool {
+	for v.Op != nil {
+		switch v.Op.Def {
+		case ops.ConstDef:
+			return true
+		case ops.ReshapeDef, ops.ExpandDef, ops.TransposeDef, ops.SliceDef, ops.CastDef:
+			v = v.Op.In[0]
+		default:
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,212 @@
+// Package microbatch cuts @step in time: @micro computes one micro-batch and adds what it sums over the batch to
+// accumulators; @step computes the last one, adds the accumulators, and goes on to the collectives and the update.
+//
+// # Design
+//
+// shard made sure that a batch is split in time only when no sum over it meets the data of one micro-batch again.
+// So every all_reduce over mesh.TimeAxis that spmd left is a border: before it lies the work of one micro-batch,
+// behind it that of the whole step. Its operand v becomes, with state accum/<name> that is zero between steps,
+//
+//	@micro  accum <- accum + v
+//	@step   total = accum + v, accum <- 0
+//
+// Reductions over ranks stand behind the border, so gradients are reduced once per step, not once per
+// micro-batch. Buffers that each micro-batch updates (running statistics) are updated in both functions, in order,
+// as PyTorch does. Results that are split over micro-batches (outputs of the model) are results of both.
+//
+// @eval and @forward take a micro-batch as a smaller batch: their sums are added up by the run-time over calls, so
+// the border falls away. A count that does not depend on the data (of a loss inside the model) is divided by the
+// number of micro-batches, so that it, too, adds up.
+package microbatch
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// accumulator begins the names of the accumulators; the run-time leaves them out of checkpoints.
+const accumulator = "accum/"
+
+// Run makes @micro when the mesh has micro-batches.
+func Run(c *pass.Context) (err error) {
+	defer ir.Recover(&err)
+	n := c.Module.Mesh.Size(mesh.TimeAxis)
+	if n == 1 {
+		return nil
+	}
+	var funcs []*ir.Func
+	for _, f := range c.Module.Funcs {
+		if f.Name == "step" {
+			funcs = append(funcs, micro(c, f), f)
+			last(c, f)
+			continue
+		}
+		once(c, f, n)
+		funcs = append(funcs, f)
+	}
+	c.Module.Funcs = funcs
+	return nil
+}
+
+// border reports whether op sums over micro-batches.
+func border(op *ir.Op) bool {
+	a, ok := op.Attrs.(ops.AllReduceAttrs)
+	return ok && a.Axis == mesh.TimeAxis
+}
+
+// depends lists the values that depend on the data of the current micro-batch: not on the far side of a border.
+func depends(f *ir.Func) map[*ir.Value]bool {
+	on := map[*ir.Value]bool{}
+	for _, p := range f.Params {
+		on[p] = split(p.Sharding)
+	}
+	for _, op := range f.Ops {
+		if border(op) {
+			continue
+		}
+		a, slice := op.Attrs.(ops.ShardSliceAttrs)
+		yes := slice && a.Axis == mesh.TimeAxis || slices.ContainsFunc(op.In, func(v *ir.Value) bool { return on[v] })
+		for _, v := range op.Out {
+			on[v] = yes
+		}
+	}
+	return on
+}
+
+func split(s mesh.Sharding) bool {
+	return slices.ContainsFunc(s.Dims, func(d []string) bool { return slices.Contains(d, mesh.TimeAxis) })
+}
+
+// micro is the function of all micro-batches but the last.
+func micro(c *pass.Context, step *ir.Func) *ir.Func {
+	f, _ := step.Clone()
+	f.Name = "micro"
+	on := depends(f)
+	f.Results = slices.DeleteFunc(f.Results, func(r ir.Result) bool { return !on[r.Value] })
+	b := ir.NewBuilder(f)
+	sums := 0
+	for _, op := range f.Ops {
+		if !border(op) {
+			continue
+		}
+		sums++
+		v := op.In[0]
+		acc := b.Param(accumulator+v.Name, v.Type, ir.State)
+		b.Loc = c.Loc(op.Loc)
+		acc.Sharding = op.Out[0].Sharding
+		b.Update(acc, b.Rename(ops.Add(b, acc, v), acc.Name+".next"))
+	}
+	f.DCE()
+	// Each addition right after its value, so that the value need not be kept.
+	f.Ops = early(f.Ops, func(op *ir.Op) bool {
+		return op.Def == ops.AddDef && op.In[0].Op == nil && op.In[0].Role == ir.State
+	})
+	c.Remark(nil, "@micro adds up %d values over %d micro-batches", sums, c.Module.Mesh.Size(mesh.TimeAxis))
+	return f
+}
+
+// early moves the ops that light picks to right behind the last op that makes one of their operands.
+func early(list []*ir.Op, light func(op *ir.Op) bool) []*ir.Op {
+	pos := map[*ir.Op]int{}
+	for i, op := range list {
+		pos[op] = i
+	}
+	for _, op := range list {
+		if !light(op) {
+			continue
+		}
+		at := -1
+		for _, v := range op.In {
+			if v != nil && v.Op != nil {
+				at = max(at, pos[v.Op])
+			}
+		}
+		pos[op] = max(at, 0)
+	}
+	out := slices.Clone(list)
+	slices.SortStableFunc(out, func(x, y *ir.Op) int {
+		if d := pos[x] - pos[y]; d != 0 {
+			return d
+		}
+		return order(light(x)) - order(light(y))
+	})
+	return out
+}
+
+func order(light bool) int {
+	if light {
+		return 1
+	}
+	return 0
+}
+
+// last turns @step into the function of the last micro-batch.
+func last(c *pass.Context, f *ir.Func) {
+	b := ir.NewBuilder(f)
+	type zero struct {
+		acc *ir.Value
+		loc ir.Loc
+	}
+	var zeros []zero
+	list := f.Ops
+	f.Ops = nil
+	subst := map[*ir.Value]*ir.Value{}
+	for _, op := range list {
+		for i, v := range op.In {
+			if w := subst[v]; w != nil {
+				op.In[i] = w
+			}
+		}
+		if !border(op) {
+			f.Ops = append(f.Ops, op)
+			continue
+		}
+		v := op.In[0]
+		acc := b.Param(accumulator+v.Name, v.Type, ir.State)
+		b.Loc = c.Loc(op.Loc)
+		total := ops.Add(b, acc, v)
+		total.Sharding = op.Out[0].Sharding
+		acc.Sharding = total.Sharding
+		pass.TakeName(b, total, op.Out[0])
+		subst[op.Out[0]] = total
+		zeros = append(zeros, zero{acc, b.Loc})
+	}
+	f.ReplaceAll(subst)
+	for _, z := range zeros {
+		b.Loc = z.loc
+		b.Update(z.acc, b.Rename(ops.Zeros(b, z.acc.Type), z.acc.Name+".next"))
+	}
+}
+
+// once makes a function that is called with each micro-batch by itself.
+func once(c *pass.Context, f *ir.Func, n int) {
+	on := depends(f)
+	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		if border(op) {
+			on[op.Out[0]], on[op.In[0]] = true, true
+			return []*ir.Value{op.In[0]}
+		}
+		return nil
+	})
+	on = depends(f)
+	b := ir.NewBuilder(f)
+	for i, r := range f.Results {
+		if (r.Name == "loss_sum" || r.Name == "count" || r.Name == "correct") && !on[r.Value] && r.Value.Type.DType == dtype.F32 {
+			b.Loc = c.Loc(loc(r.Value))
+			f.Results[i].Value = b.Rename(ops.MulScalar(b, r.Value, 1/float64(n)), r.Name+".share")
+			c.Remark(r.Value, "of @%s is divided by the %d micro-batches, over which it is added", f.Name, n)
+		}
+	}
+}
+
+func loc(v *ir.Value) ir.Loc {
+	if v.Op != nil {
+		return v.Op.Loc
+	}
+	return ir.Loc{Node: v.Name}
+}

@@ -1,0 +1,128 @@
+package shard
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// obstacle is an op that needs more than one micro-batch at a time.
+type obstacle struct {
+	f         *ir.Func
+	op        *ir.Op
+	value     *ir.Value // the operand or result that spans the batch
+	text      string
+	batchNorm bool // it serves BatchNorm
+}
+
+func (o *obstacle) explain(mb int) error {
+	e := ir.Errorf(o.op.Loc, "the batch cannot be computed in %d micro-batches: in @%s, %s %s", mb, o.f.Name, o.op.Def.Name, o.text)
+	if o.value != nil {
+		e.Note("it is %q %s", o.value.Name, o.value.Type)
+	}
+	return e.Note("use more ranks, or a smaller batch, instead of micro-batches")
+}
+
+// stage says when in a step a value is known.
+type stage uint8
+
+const (
+	always stage = iota // does not depend on the data
+	micro               // while a micro-batch is computed
+	total               // only when all micro-batches were summed
+)
+
+// obstacle finds what keeps @step, or another function, from running one micro-batch at a time; nil when nothing does.
+func (a *annotator) obstacle() *obstacle {
+	if a.m.Size(mesh.TimeAxis) == 1 {
+		return nil
+	}
+	when := map[*ir.Value]stage{}
+	for _, p := range a.f.Params {
+		if overTime(p.Sharding) {
+			when[p] = micro
+		}
+	}
+	for _, op := range a.f.Ops {
+		s, why := a.stageOf(op, when)
+		if why != nil {
+			return why
+		}
+		for _, v := range op.Out {
+			when[v] = s
+		}
+	}
+	return a.results(when)
+}
+
+func overTime(s mesh.Sharding) bool {
+	return slices.Contains(s.Partial, mesh.TimeAxis) || splitOverTime(s)
+}
+
+func splitOverTime(s mesh.Sharding) bool {
+	return slices.ContainsFunc(s.Dims, func(d []string) bool { return slices.Contains(d, mesh.TimeAxis) })
+}
+
+// stageOf finds when op can run, from when its operands are known.
+func (a *annotator) stageOf(op *ir.Op, when map[*ir.Value]stage) (stage, *obstacle) {
+	plan := a.plan(op)
+	block := func(v *ir.Value, text string) *obstacle {
+		return &obstacle{f: a.f, op: op, value: v, text: text, batchNorm: serves(op, "BatchNorm") || v != nil && v.Op != nil && serves(v.Op, "BatchNorm")}
+	}
+	var seen [total + 1]*ir.Value
+	for i, v := range op.In {
+		if v == nil {
+			continue
+		}
+		s, need := when[v], plan.In[i]
+		if splitOverTime(v.Sharding) && !splitOverTime(need) {
+			return 0, block(v, "needs all samples of the batch at once")
+		}
+		if slices.Contains(v.Sharding.Partial, mesh.TimeAxis) && !slices.Contains(need.Partial, mesh.TimeAxis) {
+			if a.f.Name != "step" {
+				return 0, block(v, "computes on a sum over the whole batch")
+			}
+			s = total
+		}
+		seen[s] = v
+		if splitOverTime(need) {
+			seen[micro] = v
+		}
+	}
+	for _, r := range plan.Reduce {
+		if slices.Contains(r.Axes, mesh.TimeAxis) {
+			return 0, block(op.Out[r.Out], "takes the "+r.Op+" over the whole batch")
+		}
+	}
+	for _, s := range plan.Out {
+		if splitOverTime(s) && seen[micro] == nil {
+			seen[micro] = op.Out[0]
+		}
+	}
+	switch {
+	case seen[total] != nil && seen[micro] != nil:
+		return 0, block(seen[total], "needs a sum over the whole batch together with the samples of one micro-batch")
+	case seen[total] != nil:
+		return total, nil
+	case seen[micro] != nil:
+		return micro, nil
+	}
+	return always, nil
+}
+
+// serves reports whether op was made for an ONNX node whose operator's name begins so.
+func serves(op *ir.Op, operator string) bool { return strings.HasPrefix(op.Loc.OpType, operator) }
+
+// results checks that what every micro-batch makes anew is something of which the last one may stay.
+func (a *annotator) results(when map[*ir.Value]stage) *obstacle {
+	for _, r := range a.f.Results {
+		v := r.Value
+		if when[v] != micro || overTime(v.Sharding) || r.Updates != nil && r.Updates.Role == ir.Buffer || v.Op == nil {
+			continue
+		}
+		return &obstacle{f: a.f, op: v.Op, value: v, text: "makes a result that differs between micro-batches"}
+	}
+	return nil
+}

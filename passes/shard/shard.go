@@ -1,0 +1,290 @@
+// Package shard decides how every value lies on the mesh. It only annotates: the graph stays global.
+//
+// # Design
+//
+// The mesh is [dp=N, mb=M]: data-parallel ranks, and micro-batches as an axis in time (mesh.TimeAxis); axes of
+// size 1 are left out. What comes from the data is split over both in its leading dimension; parameters and
+// state are replicated. Then shardings go forward through the factor rules (passes/layout): outputs are split
+// where operands are, and a reduction over a split dimension leaves a partial sum, which stays one as long as
+// ops are linear in it. A second walk goes backward through what does not depend on the data: when every reader
+// of a value wants only a part of it (a mask of the batch's size, positions of each sample), it is made in parts.
+//
+// Micro-batches work only when nothing that was summed over the batch meets the data of one micro-batch again.
+// Statistics of BatchNorm over the global batch do just that: then the micro-batches are merged into one, and a
+// remark says so. For other ops it is an error that names the node.
+package shard
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/layout"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// Run sets the mesh of the module and the sharding of every value. It sets Options.Microbatches to 1 when the
+// micro-batches must be merged.
+func Run(c *pass.Context) (err error) {
+	defer ir.Recover(&err)
+	if err := checkBatch(c); err != nil {
+		return err
+	}
+	if len(meshOf(c.Opt).Axes) == 0 {
+		return nil
+	}
+	for _, f := range c.Module.Funcs {
+		expand(c, f)
+	}
+	why := annotateAll(c)
+	if why == nil {
+		return nil
+	}
+	if !why.batchNorm || !c.Opt.SyncBN {
+		return why.explain(c.Opt.Microbatches)
+	}
+	c.Remark(why.op.Out[0], "warning: BatchNorm statistics span the whole batch, so the %d micro-batches were merged into one "+
+		"(more memory); statistics of each rank's own micro-batch would keep them apart", c.Opt.Microbatches)
+	c.Opt.Microbatches = 1
+	annotateAll(c)
+	return nil
+}
+
+func meshOf(o *pass.Options) mesh.Mesh {
+	var m mesh.Mesh
+	for _, a := range []mesh.Axis{{Name: "dp", Size: o.DP}, {Name: mesh.TimeAxis, Size: o.Microbatches}} {
+		if a.Size > 1 {
+			m.Axes = append(m.Axes, a)
+		}
+	}
+	return m
+}
+
+// checkBatch makes sure that all data divides, before anything else is done.
+func checkBatch(c *pass.Context) error {
+	dp, mb := max(c.Opt.DP, 1), max(c.Opt.Microbatches, 1)
+	if dp*mb == 1 {
+		return nil
+	}
+	for _, f := range c.Module.Funcs {
+		batch := 0
+		for _, p := range f.Params {
+			if !data(p) {
+				continue
+			}
+			n := p.Type.Dims[0]
+			if batch == 0 {
+				batch = n
+			}
+			if n == batch && batch%(dp*mb) != 0 || batch == 0 {
+				return ir.Errorf(ir.Loc{}, "the batch of %d samples (%s %q is %s) does not divide over %d ranks x %d micro-batches = %d",
+					batch, p.Role, p.Name, p.Type, dp, mb, dp*mb).Note("choose a batch that is a multiple of %d", dp*mb)
+			}
+			if n%batch != 0 {
+				return ir.Errorf(ir.Loc{}, "%s %q is %s: its leading dimension is not a multiple of the batch of %d samples, so it cannot be split over ranks",
+					p.Role, p.Name, p.Type, batch)
+			}
+		}
+	}
+	return nil
+}
+
+// data reports whether p is read from the data set and has a dimension for the batch.
+func data(p *ir.Value) bool {
+	return (p.Role == ir.Input || p.Role == ir.Target || p.Role == ir.Weight) && len(p.Type.Dims) > 0
+}
+
+// expand decomposes ops that no rule tells how to split, such as random numbers: their parts are split like
+// any op, and number the elements of the whole tensor.
+func expand(c *pass.Context, f *ir.Func) {
+	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		r := &op.Def.Rules
+		if r.Factors != nil || r.Decompose == nil {
+			return nil
+		}
+		return r.Decompose(b, op)
+	})
+}
+
+// annotateAll annotates every function and reports what keeps the batch from being cut.
+func annotateAll(c *pass.Context) *obstacle {
+	c.Module.Mesh = meshOf(c.Opt)
+	for _, f := range c.Module.Funcs {
+		a := &annotator{c: c, m: c.Module.Mesh, f: f}
+		for _, p := range f.Params {
+			p.Sharding = mesh.Sharding{}
+			if data(p) {
+				p.Sharding = mesh.Sharding{Dims: make([][]string, len(p.Type.Dims))}
+				for _, x := range a.m.Axes {
+					p.Sharding.Dims[0] = append(p.Sharding.Dims[0], x.Name)
+				}
+			}
+		}
+		a.forward()
+		if a.reorder() > 0 {
+			a.forward()
+		}
+		a.backward()
+		if why := a.obstacle(); why != nil {
+			return why
+		}
+		a.remarks()
+	}
+	return nil
+}
+
+type annotator struct {
+	c *pass.Context
+	m mesh.Mesh
+	f *ir.Func
+}
+
+func shardings(vs []*ir.Value) []mesh.Sharding {
+	out := make([]mesh.Sharding, len(vs))
+	for i, v := range vs {
+		if v != nil {
+			out[i] = v.Sharding
+		}
+	}
+	return out
+}
+
+func (a *annotator) plan(op *ir.Op) layout.Plan {
+	return layout.Of(a.m, op, shardings(op.In), shardings(op.Out))
+}
+
+// forward gives results the shardings that follow from the operands.
+func (a *annotator) forward() {
+	for _, op := range a.f.Ops {
+		for i, s := range layout.Of(a.m, op, shardings(op.In), nil).Out {
+			op.Out[i].Sharding = s
+		}
+	}
+}
+
+// wish is what the readers of a value need.
+type wish struct {
+	need mesh.Sharding
+	no   bool // they disagree, or want it whole
+}
+
+// backward splits replicated values of which every reader needs the same part.
+func (a *annotator) backward() {
+	wishes := map[*ir.Value]*wish{}
+	for _, r := range a.f.Results {
+		wishes[r.Value] = &wish{no: true}
+	}
+	for _, op := range slices.Backward(a.f.Ops) {
+		var want []mesh.Sharding
+		for _, v := range op.Out {
+			s := v.Sharding
+			if w := wishes[v]; w != nil && !w.no && s.IsReplicated() {
+				s = w.need
+			}
+			want = append(want, s)
+		}
+		plan := layout.Of(a.m, op, shardings(op.In), want)
+		if !equal(plan.Out, want) || len(plan.Reduce) > 0 {
+			plan = a.plan(op)
+		}
+		for i, s := range plan.Out {
+			op.Out[i].Sharding = s
+		}
+		for i, v := range op.In {
+			if v == nil || !v.Sharding.IsReplicated() {
+				continue
+			}
+			w := wishes[v]
+			if w == nil {
+				wishes[v] = &wish{need: plan.In[i], no: plan.In[i].IsReplicated()}
+			} else if !w.need.Equal(plan.In[i]) {
+				w.no = true
+			}
+		}
+	}
+}
+
+func equal(a, b []mesh.Sharding) bool {
+	return slices.EqualFunc(a, b, func(x, y mesh.Sharding) bool { return x.Equal(y) })
+}
+
+// remarks tells where parts must be put together in the middle of the program.
+func (a *annotator) remarks() {
+	for _, op := range a.f.Ops {
+		plan := a.plan(op)
+		for i, v := range op.In {
+			if v == nil {
+				continue
+			}
+			for d := range v.Type.Dims {
+				if have, need := v.Sharding.Axes(d), plan.In[i].Axes(d); len(need) < len(have) {
+					a.c.Remark(v, "is gathered in @%s: %s", a.f.Name, note(plan, op))
+					break
+				}
+			}
+		}
+	}
+}
+
+func note(p layout.Plan, op *ir.Op) string {
+	if len(p.Notes) > 0 {
+		return p.Notes[0]
+	}
+	return op.Def.Name + " needs it whole"
+}
+
+// reorder lets a matrix product contract over rows [S,B] merged in the order [B,S] when B is what is split: the
+// order of the rows of a contraction does not matter. Recurrent layers, which are time-major, need it.
+func (a *annotator) reorder() int {
+	return a.c.Rewrite(a.f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		if op.Def != ops.MatMulDef || len(op.In[0].Type.Dims) != 2 || len(op.In[1].Type.Dims) != 2 {
+			return nil
+		}
+		at := op.Attrs.(ops.MatMulAttrs)
+		x, y := rowsOf(op.In[0]), rowsOf(op.In[1])
+		if !at.TransA || at.TransB || x == nil || y == nil {
+			return nil
+		}
+		lead := x.Type.Dims[:len(x.Type.Dims)-1]
+		if !slices.Equal(lead, y.Type.Dims[:len(y.Type.Dims)-1]) {
+			return nil
+		}
+		for d := range lead {
+			if len(x.Sharding.Axes(d)) == 0 && len(y.Sharding.Axes(d)) == 0 {
+				continue
+			}
+			if ir.Product(lead[:d]) == 1 {
+				return nil
+			}
+			xr, yr := toFront(b, x, d), toFront(b, y, d)
+			var bias *ir.Value
+			if len(op.In) > 2 {
+				bias = op.In[2]
+			}
+			return []*ir.Value{ops.MatMulBias(b, xr, yr, bias, true, false)}
+		}
+		return nil
+	})
+}
+
+// rowsOf is the value of which v joins all dims but the last, nil when v is no such thing.
+func rowsOf(v *ir.Value) *ir.Value {
+	if v.Op == nil || v.Op.Def != ops.ReshapeDef {
+		return nil
+	}
+	x := v.Op.In[0]
+	n := len(x.Type.Dims)
+	if n < 3 || x.Type.Dims[n-1] != v.Type.Dims[1] {
+		return nil
+	}
+	return x
+}
+
+// toFront joins all dims of x but the last, dim d being the slowest.
+func toFront(b *ir.Builder, x *ir.Value, d int) *ir.Value {
+	all := ops.AllDims(x)
+	perm := slices.Concat([]int{d}, all[:d], all[d+1:])
+	n := len(all)
+	return ops.Reshape(b, ops.Transpose(b, x, perm), []int{ir.Product(x.Type.Dims[:n-1]), x.Type.Dims[n-1]})
+}

@@ -1,0 +1,309 @@
+// Package spmd turns the annotated global program into the program that every rank runs: values take the dims
+// of one rank's part (in one micro-batch), attributes that carry sizes follow, and collectives appear where an
+// op needs a value laid out otherwise than it is.
+//
+// # Design
+//
+// Each op is planned by passes/layout, as shard did. An operand that is not laid out as the plan says is
+// changed: a partial sum by all_reduce, a part of a whole value by shard_slice, a whole one from parts by
+// all_gather. Each change is made once per value, and reductions stand right after the value that they reduce,
+// so that they can run while the program goes on. What is cheap and wanted in parts (constants, views,
+// elementwise ops on them) is computed in parts instead of being sliced.
+//
+// Over the micro-batch axis (mesh.TimeAxis) the same ops stand for what pass microbatch does in time: its
+// all_reduce is an accumulation, its shard_slice the part of the current micro-batch.
+package spmd
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/layout"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// Run makes the functions of the module local to a rank.
+func Run(c *pass.Context) (err error) {
+	defer ir.Recover(&err)
+	if len(c.Module.Mesh.Axes) == 0 {
+		return nil
+	}
+	for i, f := range c.Module.Funcs {
+		s := &splitter{c: c, m: c.Module.Mesh, old: f, local: map[*ir.Value]*ir.Value{}, made: map[string]*ir.Value{}}
+		g, err := s.run()
+		if err != nil {
+			return err
+		}
+		c.Module.Funcs[i] = g
+	}
+	return nil
+}
+
+type splitter struct {
+	c     *pass.Context
+	m     mesh.Mesh
+	old   *ir.Func
+	b     *ir.Builder
+	local map[*ir.Value]*ir.Value // global value -> what a rank holds of it, laid out as the global value's Sharding
+	made  map[string]*ir.Value    // other layouts of it, see key
+}
+
+func (s *splitter) run() (*ir.Func, error) {
+	g := &ir.Func{Name: s.old.Name}
+	s.b = ir.NewBuilder(g)
+	for _, p := range s.old.Params {
+		dims, err := p.Sharding.Local(s.m, p.Type.Dims)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q %s on mesh %s: %w", p.Role, p.Name, p.Type, s.m, err)
+		}
+		q := s.b.Param(p.Name, ir.T(p.Type.DType, dims...), p.Role)
+		q.Init, q.Sharding = p.Init, p.Sharding
+		s.local[p] = q
+	}
+	for _, op := range s.old.Ops {
+		if err := s.op(op); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range s.old.Results {
+		n := ir.Result{Name: r.Name}
+		to := mesh.Sharding{Dims: r.Value.Sharding.Dims}
+		if r.Updates != nil {
+			n.Updates, to = s.local[r.Updates], r.Updates.Sharding
+		}
+		s.b.Loc = s.c.Loc(locOf(r.Value))
+		n.Value = s.get(r.Value, clean(to))
+		g.Results = append(g.Results, n)
+	}
+	g.DCE()
+	hoist(g)
+	return g, nil
+}
+
+func clean(s mesh.Sharding) mesh.Sharding {
+	if s.IsReplicated() {
+		return mesh.Sharding{}
+	}
+	return s
+}
+
+func locOf(v *ir.Value) ir.Loc {
+	if v.Op != nil {
+		return v.Op.Loc
+	}
+	return ir.Loc{Node: v.Name}
+}
+
+func shardings(vs []*ir.Value) []mesh.Sharding {
+	out := make([]mesh.Sharding, len(vs))
+	for i, v := range vs {
+		if v != nil {
+			out[i] = v.Sharding
+		}
+	}
+	return out
+}
+
+// op emits op on one rank's parts.
+func (s *splitter) op(op *ir.Op) error {
+	want := shardings(op.Out)
+	plan := layout.Of(s.m, op, shardings(op.In), want)
+	outs, err := s.emit(op, plan)
+	if err != nil {
+		return err
+	}
+	for i, v := range op.Out {
+		w := outs[i]
+		if !plan.Out[i].Equal(want[i]) {
+			w = s.change(w, plan.Out[i], want[i], op.Out[i].Name)
+		}
+		s.b.Rename(w, v.Name)
+		s.local[v] = w
+	}
+	return nil
+}
+
+// emit appends op as planned, with the reductions that must follow at once.
+func (s *splitter) emit(op *ir.Op, plan layout.Plan) ([]*ir.Value, error) {
+	in := make([]*ir.Value, len(op.In))
+	inDims, outDims := make([][]int, len(op.In)), make([][]int, len(op.Out))
+	for i, v := range op.In {
+		if v == nil {
+			continue
+		}
+		s.b.Loc = s.c.Loc(op.Loc)
+		in[i] = s.get(v, plan.In[i])
+		inDims[i] = in[i].Type.Dims
+	}
+	for i, v := range op.Out {
+		d, err := plan.Out[i].Local(s.m, v.Type.Dims)
+		if err != nil {
+			return nil, fmt.Errorf("BUG: %s %s: %w", v.Name, plan.Out[i], err)
+		}
+		outDims[i] = d
+	}
+	attrs := op.Attrs
+	if r := op.Def.Rules.Resize; r != nil && !same(op, inDims, outDims) {
+		attrs = r(op, inDims, outDims)
+	}
+	s.b.Loc = op.Loc
+	outs := s.b.EmitN(op.Def, attrs, in...)
+	for i, w := range outs {
+		if !slices.Equal(w.Type.Dims, outDims[i]) {
+			return nil, fmt.Errorf("BUG: %s makes %s on a rank, its factor rule says %v", op.Def.Name, w.Type, outDims[i])
+		}
+		w.Sharding = plan.Out[i]
+	}
+	for _, r := range plan.Reduce {
+		s.b.Loc = s.c.Loc(op.Loc)
+		for _, axis := range slices.Backward(r.Axes) {
+			outs[r.Out] = ops.AllReduce(s.b, axis, r.Op, outs[r.Out])[0]
+			outs[r.Out].Sharding = plan.Out[r.Out]
+		}
+	}
+	return outs, nil
+}
+
+func same(op *ir.Op, in, out [][]int) bool {
+	for i, v := range op.In {
+		if v != nil && !slices.Equal(v.Type.Dims, in[i]) {
+			return false
+		}
+	}
+	for i, v := range op.Out {
+		if !slices.Equal(v.Type.Dims, out[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func key(v *ir.Value, to mesh.Sharding) string { return v.Name + to.String() }
+
+// get is global value v laid out as to.
+func (s *splitter) get(v *ir.Value, to mesh.Sharding) *ir.Value {
+	if v.Sharding.Equal(to) {
+		return s.local[v]
+	}
+	k := key(v, to)
+	if w := s.made[k]; w != nil {
+		return w
+	}
+	w := s.remake(v, to)
+	if w == nil {
+		w = s.change(s.local[v], v.Sharding, to, v.Name)
+	}
+	s.made[k] = w
+	return w
+}
+
+// remake computes a part of a replicated value that is cheap to make, operand for operand; nil when it is not
+// cheap, or its op cannot make that part alone.
+func (s *splitter) remake(v *ir.Value, to mesh.Sharding) *ir.Value {
+	op := v.Op
+	if op == nil || !v.Sharding.IsReplicated() || len(op.Out) != 1 || !cheap(op) {
+		return nil
+	}
+	plan := layout.Of(s.m, op, shardings(op.In), []mesh.Sharding{to})
+	if !plan.Out[0].Equal(to) || len(plan.Reduce) > 0 {
+		return nil
+	}
+	loc := s.b.Loc
+	outs, err := s.emit(op, plan)
+	s.b.Loc = loc
+	if err != nil {
+		return nil
+	}
+	return s.b.Rename(outs[0], v.Name)
+}
+
+func cheap(op *ir.Op) bool {
+	if len(op.In) == 0 {
+		return true
+	}
+	if op.Def.Rules.Impl == nil {
+		return false
+	}
+	k := op.Def.Rules.Impl(op).Kind
+	return k == kir.View || k == kir.Pointwise
+}
+
+// change lays x, which is laid out as from, out as to.
+func (s *splitter) change(x *ir.Value, from, to mesh.Sharding, name string) *ir.Value {
+	now := mesh.Sharding{Dims: make([][]string, len(x.Type.Dims)), Partial: slices.Clone(from.Partial)}
+	for d := range now.Dims {
+		now.Dims[d] = slices.Clone(from.Axes(d))
+	}
+	did := func(y *ir.Value, suffix string) {
+		x = s.b.Rename(y, name+suffix)
+		x.Sharding = clean(mesh.Sharding{Dims: slices.Clone(now.Dims), Partial: slices.Clone(now.Partial)})
+	}
+	for i := len(now.Partial) - 1; i >= 0; i-- { // time first: ranks reduce what was accumulated
+		if axis := now.Partial[i]; !slices.Contains(to.Partial, axis) {
+			now.Partial = slices.Delete(now.Partial, i, i+1)
+			did(ops.AllReduce(s.b, axis, "sum", x)[0], ".sum")
+		}
+	}
+	for d := range now.Dims {
+		keep := 0
+		for keep < len(now.Dims[d]) && keep < len(to.Axes(d)) && now.Dims[d][keep] == to.Axes(d)[keep] {
+			keep++
+		}
+		for len(now.Dims[d]) > keep {
+			axis := now.Dims[d][len(now.Dims[d])-1]
+			now.Dims[d] = now.Dims[d][:len(now.Dims[d])-1]
+			did(s.gather(x, axis, d), ".whole")
+		}
+	}
+	for d := range now.Dims {
+		for _, axis := range to.Axes(d)[len(now.Dims[d]):] {
+			now.Dims[d] = append(now.Dims[d], axis)
+			did(ops.ShardSlice(s.b, x, axis, d, s.m.Size(axis)), ".part")
+		}
+	}
+	return x
+}
+
+// gather joins the parts along axis in dim d. Ranks' parts follow each other in memory, so dims that are slower
+// than d go behind it for the while.
+func (s *splitter) gather(x *ir.Value, axis string, d int) *ir.Value {
+	n := s.m.Size(axis)
+	if ir.Product(x.Type.Dims[:d]) == 1 {
+		return ops.AllGather(s.b, x, axis, d, n)
+	}
+	perm := ops.AllDims(x)
+	perm = slices.Concat([]int{d}, perm[:d], perm[d+1:])
+	back := make([]int, len(perm))
+	for i, p := range perm {
+		back[p] = i
+	}
+	return ops.Transpose(s.b, ops.AllGather(s.b, ops.Transpose(s.b, x, perm), axis, 0, n), back)
+}
+
+// hoist moves every all_reduce to right after the op that makes its operand.
+func hoist(f *ir.Func) {
+	after := map[*ir.Op][]*ir.Op{}
+	var rest []*ir.Op
+	for _, op := range f.Ops {
+		if op.Def == ops.AllReduceDef && op.In[0].Op != nil {
+			after[op.In[0].Op] = append(after[op.In[0].Op], op)
+		} else {
+			rest = append(rest, op)
+		}
+	}
+	f.Ops = f.Ops[:0]
+	var place func(op *ir.Op)
+	place = func(op *ir.Op) {
+		f.Ops = append(f.Ops, op)
+		for _, r := range after[op] {
+			place(r)
+		}
+	}
+	for _, op := range rest {
+		place(op)
+	}
+}
