@@ -218,16 +218,34 @@ func (g *generator) templateCall(op *ir.Op, impl kir.Impl) call {
 		}
 	}
 	cl := call{name: valueNames(op.Out) + " = " + impl.Template, loc: op.Loc.String(), fn: impl.Template, template: true,
-		status: impl.Status, ints: impl.Ints, floats: impl.Floats, out: op.Out}
+		status: impl.Status, ints: slices.Clone(impl.Ints), floats: impl.Floats, out: op.Out}
 	for _, i := range order {
 		if i < 0 || i >= len(all) || all[i] == nil {
 			cl.args = append(cl.args, arg{null: true})
 			continue
 		}
-		cl.args = append(cl.args, arg{offset: all[i].Offset})
+		cl.args = append(cl.args, arg{offset: g.looseOperand(op, impl, i, all[i], &cl)})
 	}
 	cl.args = append(cl.args, arg{offset: g.plan.Workspace})
 	return cl
+}
+
+// looseOperand is where a template finds operand i: through the views on it, whose strides it is told, when it
+// takes strides for it.
+func (g *generator) looseOperand(op *ir.Op, impl kir.Impl, i int, v *ir.Value, cl *call) int {
+	if i >= len(op.In) {
+		return v.Offset
+	}
+	src, acc, ok := group.Loose(op, impl, i)
+	if !ok {
+		return v.Offset
+	}
+	for d, p := range impl.Loose[i] {
+		if p >= 0 && acc.Dims[d] > 1 {
+			cl.ints[p] = acc.Strides[d]
+		}
+	}
+	return src.Offset + acc.Offset*src.Type.DType.Size()
 }
 
 // assemble copies each operand into its box, after filling the result when the boxes leave gaps.

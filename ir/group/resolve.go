@@ -63,3 +63,21 @@ func Alias(v *ir.Value) *ir.Value {
 	}
 	return v
 }
+
+// Loose reports whether template op may read its operand number i through the views on it, and the access.
+func Loose(op *ir.Op, impl kir.Impl, i int) (src *ir.Value, acc kir.Access, ok bool) {
+	places := impl.Loose[i]
+	if places == nil {
+		return nil, acc, false
+	}
+	src, acc, ok = Resolve(op.In[i])
+	if !ok {
+		return nil, acc, false
+	}
+	for d, p := range places {
+		if p < 0 && acc.Dims[d] > 1 && acc.Strides[d] != 1 {
+			return nil, acc, false
+		}
+	}
+	return src, acc, true
+}

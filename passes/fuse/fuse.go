@@ -83,8 +83,10 @@ func (fu *fuser) materialise() {
 				fu.affine(op, v)
 			}
 		case k == kir.Template || op.Def.Rules.Collective != "":
-			for _, v := range op.In {
-				fu.dense(v, op.Def.Name)
+			for i, v := range op.In {
+				if _, _, ok := group.Loose(op, fu.impl[op], i); !ok {
+					fu.dense(v, op.Def.Name)
+				}
 			}
 		}
 	}
