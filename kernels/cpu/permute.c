@@ -81,13 +81,23 @@ static void block_plane(const char *in, char *out, long rows, long cols, long is
 	}
 }
 
-// copy_runs handles a last dim that is contiguous on both sides.
+// copy_runs handles a last dim that is contiguous on both sides: runs along the last dim but one share an offset.
 static void copy_runs(const char *in, char *out, const plan *q, long size, int nt) {
-	long outer = 1, run = q->ext[q->n - 1];
-	for (long k = 0; k < q->n - 1; k++) outer *= q->ext[k];
+	long outer = 1, run = q->ext[q->n - 1] * size, inner = q->n > 1 ? q->ext[q->n - 2] : 1, step = q->n > 1 ? q->str[q->n - 2] * size : 0;
+	for (long k = 0; k < q->n - 2; k++) outer *= q->ext[k];
+	int fold = outer < nt; // few outer dims: share the runs themselves
 #pragma omp parallel for schedule(static) num_threads(nt) if (nt > 1)
-	for (long i = 0; i < outer; i++)
-		memcpy(out + i * run * size, in + offset(q, q->n - 1, i) * size, (size_t)(run * size));
+	for (long t = 0; t < (fold ? outer * inner : outer); t++) {
+		long i = fold ? t / inner : t, j0 = fold ? t % inner : 0, j1 = fold ? j0 + 1 : inner;
+		const char *s = in + offset(q, q->n - 2, i) * size;
+		char *o = out + i * inner * run;
+		for (long j = j0; j < j1; j++) {
+			if (run % 64 == 0 && run <= 512)
+				for (long r = 0; r < run; r += 64) memcpy(o + j * run + r, s + j * step + r, 64);
+			else
+				memcpy(o + j * run, s + j * step, (size_t)run);
+		}
+	}
 }
 
 // copy_planes transposes the last output dim against the output dim that is contiguous in the input.
