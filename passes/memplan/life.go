@@ -129,7 +129,7 @@ func (fn *funcPlan) inPlace(v, param *ir.Value) bool {
 		return false
 	}
 	for _, pos := range fn.reads[param] {
-		if pos > made || pos == made && !fn.pointwise(fn.groups[made], param) {
+		if pos > made || pos == made && !fn.pointwise(fn.groups[made], param, v) {
 			return false
 		}
 	}
@@ -145,8 +145,10 @@ func (fn *funcPlan) writesOnce(g group.Group, v *ir.Value) bool {
 	return ok && s.Level[v] == group.Full
 }
 
-// pointwise reports whether the fused kernel g reads v only at the index that it writes: one pass, dense.
-func (fn *funcPlan) pointwise(g group.Group, v *ir.Value) bool {
+// pointwise reports whether the fused kernel g reads v only at the index that it writes, one pass, dense, and never
+// after it has stored out there: a result is stored where it is made, an operand loaded where it is first used.
+func (fn *funcPlan) pointwise(g group.Group, v, out *ir.Value) bool {
+	made := false
 	for _, op := range g.Ops {
 		k := group.Impl(op).Kind
 		if k != kir.Pointwise && k != kir.View && k != kir.Reduce {
@@ -159,10 +161,11 @@ func (fn *funcPlan) pointwise(g group.Group, v *ir.Value) bool {
 		}
 		for _, o := range op.In {
 			src, acc, ok := group.OperandAccess(op, o)
-			if src == v && (!ok || !acc.IsDense()) {
+			if src == v && (!ok || made || !acc.IsDense()) {
 				return false
 			}
 		}
+		made = made || slices.Contains(op.Out, out)
 	}
 	return true
 }
@@ -177,7 +180,7 @@ func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
 			owner := fn.storage(in)
 			b := fn.block[owner]
 			if b != nil && len(b.parts) == 1 && b.last == pos && in.Type.Bytes() == v.Type.Bytes() && !fn.result[in] &&
-				b.parts[0].Type.Bytes() == v.Type.Bytes() && fn.pointwise(g, in) && fn.lastRead(in) == pos {
+				b.parts[0].Type.Bytes() == v.Type.Bytes() && fn.pointwise(g, in, v) && fn.lastRead(in) == pos {
 				fn.same[v] = owner
 				b.last = max(b.last, fn.lastRead(v))
 				return
