@@ -227,6 +227,9 @@ func commType(name string) (comm.DType, bool) {
 
 // run executes a function; micro is the micro-batch that the batch in the arena is.
 func (m *machine) run(f *function, micro int) error {
+	if m.watch != nil && m.watch.debug > 2 {
+		fmt.Fprintf(m.watch.out, "rank %d @%s, micro-batch %d\n", m.plan.rank, f.name, micro)
+	}
 	for i := range f.steps {
 		s := &f.steps[i]
 		var t0 time.Time

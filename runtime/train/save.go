@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -262,10 +263,32 @@ func (t *trainer) order() string {
 
 // resume loads the checkpoint that --resume names, if there is one. t is nil when only the parameters matter.
 func (s *session) resume(t *trainer) error {
+	if s.cfg.resume == "" {
+		return nil
+	}
+	err := s.load(t)
+	if s.world == nil {
+		return err
+	}
+	if err := s.allOK("resuming", err); err != nil {
+		return err
+	}
+	steps, err := s.gather(strconv.AppendInt(nil, s.step, 10))
+	if err != nil {
+		return err
+	}
+	for r, step := range steps {
+		if string(step) != string(steps[0]) {
+			return usagef("--resume: rank 0 found step %s, rank %d step %s: all ranks must see the same checkpoints", steps[0], r, step)
+		}
+	}
+	return nil
+}
+
+// load is resume on this rank.
+func (s *session) load(t *trainer) error {
 	dir := s.cfg.resume
 	switch dir {
-	case "":
-		return nil
 	case "auto":
 		if dir = s.checkpointDir(); dir == "" {
 			return usagef("--resume needs a --checkpoint-dir, or a path: --resume=PATH")

@@ -55,7 +55,7 @@ func newWatcher(getenv func(string) string, rank int, out io.Writer) (*watcher, 
 
 // calls reports whether every call must be looked at.
 func (w *watcher) calls() bool {
-	return w.nan > 0 || w.hash > 1 || w.profile > 0 || w.debug > 3 || w.trace != nil
+	return w.nan > 0 || w.hash > 1 || w.profile > 0 || w.debug > 2 || w.trace != nil
 }
 
 // after is told of each call: t0 is before it waited for collectives, t1 after that.
