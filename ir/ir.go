@@ -81,6 +81,10 @@ type Op struct {
 	Attrs any // the struct type that Def declares, by value; nil when it declares none
 	Loc   Loc
 	Group int // fused kernel it belongs to, numbered from 1 by fuse; 0 before
+
+	// Lowered keeps what group.Impl worked out from Def, operand types and Attrs, which from the fuse
+	// pass on no longer change.
+	Lowered any
 }
 
 // Result is one result of a function. Updates, when set, is the parameter whose contents the value
@@ -229,6 +233,7 @@ func (f *Func) Clone() (*Func, map[*Value]*Value) {
 
 func (op *Op) cloneInto(m map[*Value]*Value) *Op {
 	c := *op
+	c.Lowered = nil
 	c.In = make([]*Value, len(op.In))
 	for i, v := range op.In {
 		c.In[i] = m[v]

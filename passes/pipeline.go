@@ -45,10 +45,6 @@ var Table = []pass.Pass{
 		Why: "after collectives, which are fusion barriers"},
 	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,
 		Why: "one arena, every buffer an offset; the peak is known before anything runs"},
-	{Name: "fuse", Run: fuse.Run, Needs: pass.HasUpdate, Makes: pass.Grouped,
-		Why: "after collectives, which are fusion barriers"},
-	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,
-		Why: "one arena, every buffer an offset; the peak is known before anything runs"},
 }
 
 func init() {

@@ -10,15 +10,20 @@ import (
 
 // Impl is how op is computed; kind None when its rules have no Impl.
 func Impl(op *ir.Op) kir.Impl {
-	if op.Def.Rules.Impl == nil {
-		return kir.Impl{}
+	if i, ok := op.Lowered.(*kir.Impl); ok {
+		return *i
 	}
-	return op.Def.Rules.Impl(op)
+	i := &kir.Impl{}
+	if op.Def.Rules.Impl != nil {
+		*i = op.Def.Rules.Impl(op)
+	}
+	op.Lowered = i
+	return *i
 }
 
 // Virtual reports whether v takes no storage of its own: a view that fuse did not give a kernel.
 func Virtual(v *ir.Value) bool {
-	return v.Op != nil && v.Op.Group == 0 && v.Op.Def.Rules.Impl != nil && Impl(v.Op).Kind == kir.View
+	return v.Op != nil && v.Op.Group == 0 && Impl(v.Op).Kind == kir.View
 }
 
 // Scalar returns the literal that every element of v is, when v is (a view of) a uniform constant that

@@ -46,7 +46,12 @@ type node struct {
 	preds  map[*node]bool
 	into   *node
 	number int
+	seen   int // the last search that came by
 }
+
+// first and last are the positions, in program order, of the group's ends.
+func (fu *fuser) first(n *node) int { return fu.pos[n.ops[0]] }
+func (fu *fuser) last(n *node) int  { return fu.pos[n.ops[len(n.ops)-1]] }
 
 func (n *node) find() *node {
 	for n.into != nil {
@@ -56,12 +61,13 @@ func (n *node) find() *node {
 }
 
 type fuser struct {
-	c    *pass.Context
-	f    *ir.Func
-	of   map[*ir.Op]*node
-	impl map[*ir.Op]kir.Impl
-	all  []*node
-	pos  map[*ir.Op]int
+	c      *pass.Context
+	f      *ir.Func
+	of     map[*ir.Op]*node
+	impl   map[*ir.Op]kir.Impl
+	all    []*node
+	pos    map[*ir.Op]int
+	search int // number of the current search
 }
 
 func (fu *fuser) kind(op *ir.Op) kir.Kind {
@@ -239,10 +245,13 @@ func externals(ops []*ir.Op) map[*ir.Value]bool {
 	return out
 }
 
-// depends reports whether a needs something of b; with indirect, only through a third node.
+// depends reports whether a needs something of b; with indirect, only through a third node. Whatever needs
+// something of b has an op after b's first, so the search stops at groups that end before it.
 func (fu *fuser) depends(a, b *node, indirect bool) bool {
-	seen := map[*node]bool{a: true}
+	fu.search++
+	a.seen = fu.search
 	stack := []*node{a}
+	from := fu.first(b)
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
@@ -254,8 +263,8 @@ func (fu *fuser) depends(a, b *node, indirect bool) bool {
 				}
 				continue
 			}
-			if !seen[p] {
-				seen[p] = true
+			if p.seen != fu.search && fu.last(p) > from {
+				p.seen = fu.search
 				stack = append(stack, p)
 			}
 		}
@@ -272,7 +281,7 @@ func (fu *fuser) order() {
 			nodes = append(nodes, n)
 		}
 	}
-	last := func(n *node) int { return fu.pos[n.ops[len(n.ops)-1]] }
+	last := fu.last
 	slices.SortFunc(nodes, func(a, b *node) int { return last(a) - last(b) })
 	placed := map[*node]bool{}
 	var ops []*ir.Op

@@ -28,11 +28,12 @@ type funcPlan struct {
 	same   map[*ir.Value]*ir.Value // value whose storage it takes over
 	result map[*ir.Value]bool      // must last to the end
 	blocks []*block
+	spaces map[int]*group.Space // by group number; nil for those that have none
 }
 
 func newFuncPlan(p *planner, f *ir.Func) *funcPlan {
 	return &funcPlan{p: p, f: f, groups: group.List(f), where: map[*ir.Value]int{}, reads: map[*ir.Value][]int{},
-		block: map[*ir.Value]*block{}, same: map[*ir.Value]*ir.Value{}, result: map[*ir.Value]bool{}}
+		block: map[*ir.Value]*block{}, spaces: map[int]*group.Space{}, same: map[*ir.Value]*ir.Value{}, result: map[*ir.Value]bool{}}
 }
 
 // storage follows take-overs to the value that owns the memory of v.
@@ -41,6 +42,16 @@ func (fn *funcPlan) storage(v *ir.Value) *ir.Value {
 		v = fn.same[v]
 	}
 	return v
+}
+
+// space is the iteration space of a fused group, nil for other kinds of kernel.
+func (fn *funcPlan) space(g group.Group) *group.Space {
+	s, known := fn.spaces[g.ID]
+	if !known {
+		s, _ = group.Build(g.Ops)
+		fn.spaces[g.ID] = s
+	}
+	return s
 }
 
 // lifetimes finds who makes and reads what, then decides which values share storage.
@@ -141,8 +152,8 @@ func (fn *funcPlan) writesOnce(g group.Group, v *ir.Value) bool {
 	if impl := group.Impl(g.Ops[0]); impl.Kind == kir.Template || impl.Kind == kir.Assemble || g.Ops[0].Def.Rules.Collective != "" {
 		return true // nothing of these reads the buffer: pointwise has said so
 	}
-	s, ok := group.Build(g.Ops)
-	return ok && s.Level[v] == group.Full
+	s := fn.space(g)
+	return s != nil && s.Level[v] == group.Full
 }
 
 // pointwise reports whether the fused kernel g reads v only at the index that it writes, one pass, dense, and never
@@ -155,7 +166,7 @@ func (fn *funcPlan) pointwise(g group.Group, v, out *ir.Value) bool {
 			return false
 		}
 		if k == kir.Reduce {
-			if s, ok := group.Build(g.Ops); !ok || s.Level[op.Out[0]] != group.Acc {
+			if s := fn.space(g); s == nil || s.Level[op.Out[0]] != group.Acc {
 				return false
 			}
 		}
@@ -175,7 +186,7 @@ func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
 	if fn.same[v] != nil {
 		return
 	}
-	if s, ok := group.Build(g.Ops); ok && s.Level[v] == group.Full {
+	if s := fn.space(g); s != nil && s.Level[v] == group.Full {
 		for _, in := range g.Inputs() {
 			owner := fn.storage(in)
 			b := fn.block[owner]
