@@ -109,6 +109,19 @@ func (c attnCase) reference(q, k, v, mask, dout []float32, mb, mh, mq int, sq, s
 	return r
 }
 
+func checkLse(t *testing.T, name string, got []float32, want []float64) {
+	t.Helper()
+	for i := range got {
+		if math.IsInf(want[i], -1) && math.IsInf(float64(got[i]), -1) {
+			continue
+		}
+		if !(math.Abs(float64(got[i])-want[i]) <= 1e-5) {
+			t.Errorf("%s lse[%d] = %v, want %v", name, i, got[i], want[i])
+			return
+		}
+	}
+}
+
 func (c attnCase) run(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	sq, sk, sv := c.strides(c.heads, c.sq, c.d), c.strides(c.kvHeads, c.sk, c.d), c.strides(c.kvHeads, c.sk, c.dv)
@@ -136,15 +149,7 @@ func (c attnCase) run(t *testing.T) {
 		sk.b, sk.h, sk.s, sv.b, sv.h, sv.s, so.b, so.h, so.s, c.causal, mb, mh, mq, scale)
 	name := fmt.Sprintf("%+v ", c)
 	near(t, name+"out", out, ref.out, 1e-6)
-	for i := range lse {
-		if math.IsInf(ref.lse[i], -1) && math.IsInf(float64(lse[i]), -1) {
-			continue
-		}
-		if math.Abs(float64(lse[i])-ref.lse[i]) > 1e-5 {
-			t.Errorf("%s lse[%d] = %v, want %v", name, i, lse[i], ref.lse[i])
-			break
-		}
-	}
+	checkLse(t, name, lse, ref.lse)
 	dq, dk, dv := filled(len(q), 0), filled(len(k), 0), filled(len(v), 0)
 	if c.fused {
 		all, hd := filled(len(q), nan), c.heads*c.d

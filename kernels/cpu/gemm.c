@@ -33,28 +33,13 @@ static const int tile_rows[3] = {GTC_MR1, GTC_MR2, GTC_MR};
 // transpose_in copies B columns [j, j+nr) x rows [k, k+kc) stored column by column (rs == 1 over k) into dst[kc][GTC_NR].
 static void transpose_in(float *dst, long ld, const float *src, long cs, long kc, long nr) {
 	long j = 0;
-#if VL >= 4
-	typedef float v4 __attribute__((vector_size(16)));
-	typedef float v4u __attribute__((vector_size(16), aligned(4), may_alias));
-	typedef int32_t i4 __attribute__((vector_size(16)));
 	for (; j + 4 <= nr; j += 4) {
 		const float *s = src + j * cs;
 		long k = 0;
-		for (; k + 4 <= kc; k += 4) {
-			v4 a = *(const v4u *)(s + k), b = *(const v4u *)(s + cs + k);
-			v4 c = *(const v4u *)(s + 2 * cs + k), d = *(const v4u *)(s + 3 * cs + k);
-			v4 ab0 = __builtin_shuffle(a, b, (i4){0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, (i4){2, 6, 3, 7});
-			v4 cd0 = __builtin_shuffle(c, d, (i4){0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, (i4){2, 6, 3, 7});
-			float *o = dst + k * ld + j;
-			*(v4u *)o = __builtin_shuffle(ab0, cd0, (i4){0, 1, 4, 5});
-			*(v4u *)(o + ld) = __builtin_shuffle(ab0, cd0, (i4){2, 3, 6, 7});
-			*(v4u *)(o + 2 * ld) = __builtin_shuffle(ab1, cd1, (i4){0, 1, 4, 5});
-			*(v4u *)(o + 3 * ld) = __builtin_shuffle(ab1, cd1, (i4){2, 3, 6, 7});
-		}
+		for (; k + 4 <= kc; k += 4) gtc_transpose4(dst + k * ld + j, ld, s + k, cs);
 		for (; k < kc; k++)
 			for (int q = 0; q < 4; q++) dst[k * ld + j + q] = s[q * cs + k];
 	}
-#endif
 	for (; j < nr; j++)
 		for (long k = 0; k < kc; k++) dst[k * ld + j] = src[j * cs + k];
 }

@@ -207,7 +207,7 @@ GTC_FN float gtc_rsqrtf(float x) {
 GTC_FN float gtc_trig(float x, int32_t quadrant) {
 	float w = gtc_absf(x) <= 1e9f ? x : (x - x) + 0.0f * x;
 	double n = ((double)w * 0.63661977236758134 + 6755399441055744.0) - 6755399441055744.0;
-	float r = (float)(((double)w - n * 1.5707963267948966) - n * 6.123233995736766e-17);
+	float r = (float)((((double)w - n * 1.5707963109016418) - n * 1.5893254712295857e-08) - n * 6.123233995736766e-17); // exact products: 25 bits times 28
 	int32_t i = (int32_t)n + quadrant;
 	float z = r * r;
 	float s = 2.7182513e-06f;

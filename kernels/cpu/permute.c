@@ -49,21 +49,9 @@ GTC_PLANE(uint64_t)
 
 // plane_uint32_t transposes 4x4 blocks in registers.
 static void plane_uint32_t(const uint32_t *in, uint32_t *out, long rows, long cols, long is, long os) {
-	typedef uint32_t v4 __attribute__((vector_size(16)));
-	typedef uint32_t v4u __attribute__((vector_size(16), aligned(4), may_alias));
 	long i = 0, full = cols / 4 * 4;
 	for (; i + 4 <= rows; i += 4) {
-		for (long j = 0; j < full; j += 4) {
-			const uint32_t *s = in + j * is + i;
-			v4 a = *(const v4u *)s, b = *(const v4u *)(s + is), c = *(const v4u *)(s + 2 * is), d = *(const v4u *)(s + 3 * is);
-			v4 ab0 = __builtin_shuffle(a, b, (v4){0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, (v4){2, 6, 3, 7});
-			v4 cd0 = __builtin_shuffle(c, d, (v4){0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, (v4){2, 6, 3, 7});
-			uint32_t *o = out + i * os + j;
-			*(v4u *)o = __builtin_shuffle(ab0, cd0, (v4){0, 1, 4, 5});
-			*(v4u *)(o + os) = __builtin_shuffle(ab0, cd0, (v4){2, 3, 6, 7});
-			*(v4u *)(o + 2 * os) = __builtin_shuffle(ab1, cd1, (v4){0, 1, 4, 5});
-			*(v4u *)(o + 3 * os) = __builtin_shuffle(ab1, cd1, (v4){2, 3, 6, 7});
-		}
+		for (long j = 0; j < full; j += 4) gtc_transpose4(out + i * os + j, os, in + j * is + i, is);
 		for (long j = full; j < cols; j++)
 			for (long r = 0; r < 4; r++) out[(i + r) * os + j] = in[j * is + i + r];
 	}

@@ -69,6 +69,27 @@ INLINE vf vmax(vf a, vf b) { return vsel(a > b, a, b); }
 INLINE vf vmin(vf a, vf b) { return vsel(a < b, a, b); }
 #endif
 
+// gtc_transpose4 transposes a 4x4 block of 4-byte elements: row i of the source at src + i*ld, of the result at dst + i*ldd.
+typedef uint32_t gtc_v4 __attribute__((vector_size(16)));
+typedef uint32_t gtc_v4u __attribute__((vector_size(16), aligned(4), may_alias));
+#ifdef __clang__
+#define GTC_MIX(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define GTC_MIX(a, b, i, j, k, l) __builtin_shuffle(a, b, (gtc_v4){i, j, k, l})
+#endif
+INLINE void gtc_transpose4(void *dst, long ldd, const void *src, long ld) {
+	const uint32_t *s = src;
+	uint32_t *o = dst;
+	gtc_v4 a = *(const gtc_v4u *)s, b = *(const gtc_v4u *)(s + ld);
+	gtc_v4 c = *(const gtc_v4u *)(s + 2 * ld), d = *(const gtc_v4u *)(s + 3 * ld);
+	gtc_v4 ab0 = GTC_MIX(a, b, 0, 4, 1, 5), ab1 = GTC_MIX(a, b, 2, 6, 3, 7);
+	gtc_v4 cd0 = GTC_MIX(c, d, 0, 4, 1, 5), cd1 = GTC_MIX(c, d, 2, 6, 3, 7);
+	*(gtc_v4u *)o = GTC_MIX(ab0, cd0, 0, 1, 4, 5);
+	*(gtc_v4u *)(o + ldd) = GTC_MIX(ab0, cd0, 2, 3, 6, 7);
+	*(gtc_v4u *)(o + 2 * ldd) = GTC_MIX(ab1, cd1, 0, 1, 4, 5);
+	*(gtc_v4u *)(o + 3 * ldd) = GTC_MIX(ab1, cd1, 2, 3, 6, 7);
+}
+
 // vswap exchanges lanes whose indices differ in bit w; log2(VL) of them reduce a vector without leaving registers.
 #if VL == 16
 #define GTC_LANES {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
