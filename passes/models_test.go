@@ -139,17 +139,23 @@ func relative(got, want []float64) float64 {
 }
 
 // TestModelsAgainstTorch compiles the shared models and compares loss, outputs, gradients and training curves
-// of the evaluated @step with PyTorch's float64 references. The evaluator is slow: GTC_TEST_MODEL=all (or the
-// start of a name) runs more than the quick ones; gtc check runs all of them compiled.
+// of the evaluated @step with PyTorch's float64 references. The evaluator is slow, so the timm models run
+// only when GTC_TEST_MODEL says all or starts their names; gtc check runs all of them compiled.
 func TestModelsAgainstTorch(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
-	only, quick := os.Getenv("GTC_TEST_MODEL"), map[string]bool{"mlp.onnx": true, "mlp.opt.onnx": true}
-	if !testing.Short() {
-		quick["convnet_bn.onnx"], quick["gpt_loss_inside.onnx"] = true, true
+	only := os.Getenv("GTC_TEST_MODEL")
+	skip := func(base string) bool {
+		switch {
+		case only != "":
+			return only != "all" && !strings.HasPrefix(base, only)
+		case testing.Short():
+			return !strings.HasPrefix(base, "mlp")
+		}
+		return strings.HasPrefix(base, "timm") // minutes in the evaluator
 	}
 	for _, file := range files {
 		base := filepath.Base(file)
-		if only == "" && !quick[base] || only != "" && only != "all" && !strings.HasPrefix(base, only) {
+		if skip(base) {
 			continue
 		}
 		name, _, _ := strings.Cut(base, ".")

@@ -72,6 +72,41 @@ func (l *lossBuilder) build() error {
 	return l.classes(batch)
 }
 
+// graph takes the model's own loss: as sum and count when it is a quotient whose divisor no trained parameter
+// reaches, so that no micro-batch waits for the targets of the others.
+func (l *lossBuilder) graph(f *ir.Func) {
+	b := l.b
+	scalar := func(v *ir.Value) *ir.Value { return ops.Reshape(b, ops.Cast(b, v, dtype.F32), nil) }
+	v := l.out
+	for v.Op != nil && (v.Op.Def == ops.ReshapeDef || v.Op.Def == ops.CastDef && v.Op.In[0].Type.DType.IsFloat()) {
+		v = v.Op.In[0]
+	}
+	if v.Op != nil && v.Op.Def == ops.DivDef && v.Type.Elems() == 1 && !trained(f)[v.Op.In[1]] {
+		l.sum, l.count = scalar(v.Op.In[0]), scalar(v.Op.In[1])
+		if !l.metrics {
+			l.c.Remark(l.out, "is taken as sum and count, because no trained parameter changes its divisor %%%s", v.Op.In[1].Name)
+		}
+		return
+	}
+	l.sum, l.count = scalar(l.out), ops.Scalar(b, dtype.F32, 1)
+}
+
+// trained marks the values that depend on a trained parameter.
+func trained(f *ir.Func) map[*ir.Value]bool {
+	on := map[*ir.Value]bool{}
+	for _, p := range f.Params {
+		on[p] = p.Role == ir.Param
+	}
+	for _, op := range f.Ops {
+		if slices.ContainsFunc(op.In, func(v *ir.Value) bool { return on[v] }) {
+			for _, v := range op.Out {
+				on[v] = true
+			}
+		}
+	}
+	return on
+}
+
 // batch is the number of samples: the leading dim of the first input that has dims.
 func (l *lossBuilder) batch() (int, error) {
 	lead := l.out.Type.Dims[0]

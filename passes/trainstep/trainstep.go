@@ -16,8 +16,9 @@
 // micro-batches whatever the weights and ignored targets are; means do not. The gradient is that of
 // loss_sum; the division by the global count comes after it was added up (pass optimizer).
 //
-// A model that computes its own loss (--loss graph) has loss_sum = its output and count = 1, and no target
-// or weight of ours.
+// A model that computes its own loss (--loss graph) has no target or weight of ours. When its output is a sum
+// divided by a number that no trained parameter changes (a mean over the targets that are not ignored), these are
+// loss_sum and count; otherwise loss_sum is the output and count is 1.
 //
 // In @step BatchNorm and Dropout take their training form: batch_norm_stat becomes batch_norm over the batch
 // plus updates of the running statistics (unbiased variance, as PyTorch does), decomposed when the
@@ -36,7 +37,6 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
@@ -186,8 +186,7 @@ func addLoss(c *pass.Context, f *ir.Func, out *ir.Value, metrics bool) error {
 	}
 	l := &lossBuilder{c: c, b: b, out: out, metrics: metrics}
 	if c.Opt.Loss == "graph" {
-		l.sum = ops.Reshape(b, ops.Cast(b, out, dtype.F32), nil)
-		l.count = ops.Scalar(b, dtype.F32, 1)
+		l.graph(f)
 	} else if err := l.build(); err != nil {
 		return err
 	}
