@@ -108,6 +108,9 @@ same flags; a launcher that sets RANK and WORLD_SIZE (torchrun, mpirun, srun) do
 
 `
 
+// Flags are the flags of a rank program, for whoever lists them: gtc run's help and documentation.
+func Flags() *flag.FlagSet { return newFlags(new(config)) }
+
 // newFlags are the flags of a rank program, which fill c.
 func newFlags(c *config) *flag.FlagSet {
 	*c = config{progress: "auto", logEvery: 10, shuffle: true, keep: 2, ckptDir: "auto"}
