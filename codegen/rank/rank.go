@@ -16,10 +16,12 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
-// Source is a generated package: file contents by name, and how many distinct kernels it has.
+// Source is a generated package: file contents by name, how many distinct kernels it has, and which C function,
+// template or collective makes each value that is stored.
 type Source struct {
 	Files   map[string][]byte
 	Kernels int
+	Makers  map[*ir.Value]string
 }
 
 // call is one entry of a function's list before it is printed.
@@ -64,11 +66,18 @@ type generator struct {
 // Generate prints the program of m, which must be planned, as Go package pkg with program number index.
 func Generate(m *ir.Module, plan pass.Plan, pkg string, index int) (*Source, error) {
 	g := &generator{m: m, plan: plan, kernels: map[string]string{}, params: map[string]int{}}
-	src := &Source{Files: map[string][]byte{}}
+	src := &Source{Files: map[string][]byte{}, Makers: map[*ir.Value]string{}}
 	for _, f := range m.Funcs {
 		calls, err := g.function(f)
 		if err != nil {
 			return nil, err
+		}
+		for _, cl := range calls {
+			for _, v := range cl.out {
+				if src.Makers[v] = cl.fn; cl.comm != nil {
+					src.Makers[v] = cl.comm.op.Def.Name + " over " + cl.comm.axis
+				}
+			}
 		}
 		text, err := g.printCalls(pkg, f.Name, calls)
 		if err != nil {
