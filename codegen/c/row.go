@@ -113,10 +113,10 @@ func (p *printer) loop(t int, alone bool) {
 		if in.Op == "reduce" || in.Op == "acc" && p.scalar[n] {
 			name := fmt.Sprintf("v%d", n)
 			p.line("%s %s = %s;", regType(in.DType), name, identity(in))
-			if op := map[string]string{"sum": "+", "prod": "*"}[in.Fn]; op != "" {
-				reductions = append(reductions, op+":"+name)
-			} else {
-				reductions = append(reductions, in.Fn+":"+name)
+			reductions = append(reductions, map[string]string{"sum": "+", "prod": "*", "max": "max", "min": "min"}[in.Fn]+":"+name)
+			if extreme(in) {
+				p.line("int n%d = 0;", n)
+				reductions = append(reductions, fmt.Sprintf("|:n%d", n))
 			}
 		}
 	}
@@ -136,20 +136,24 @@ func (p *printer) loop(t int, alone bool) {
 		p.close()
 	}
 	for _, n := range p.used[t] {
-		if in := p.k.Insts[n]; in.Op == "acc" && p.scalar[n] {
+		in := p.k.Insts[n]
+		if extreme(in) && (in.Op == "reduce" || in.Op == "acc" && p.scalar[n]) {
+			p.line("v%d = n%d ? NAN : v%d;", n, n, n)
+		}
+		if in.Op == "acc" && p.scalar[n] {
 			p.line("acc%d[0] = %s;", n, combine(in, fmt.Sprintf("acc%d[0]", n), fmt.Sprintf("v%d", n)))
 		}
 	}
 }
 
-// simd prints the directive of the innermost loop. A max or min that must pass NaN on is not an OpenMP
-// reduction; those loops are left to the compiler.
+// extreme reports whether in is a max or min over floats: its loop keeps the largest number and, apart from it,
+// whether there was a NaN, which the result must then be.
+func extreme(in kir.Inst) bool { return (in.Fn == "max" || in.Fn == "min") && in.DType.IsFloat() }
+
+// simd prints the directive of the innermost loop.
 func (p *printer) simd(t int, reductions []string, alone bool) {
 	clause := ""
 	for _, r := range reductions {
-		if r[0] != '+' && r[0] != '*' {
-			return
-		}
 		clause += fmt.Sprintf(" reduction(%s)", r)
 	}
 	if p.outerAccumulates(t) {
@@ -178,6 +182,11 @@ func (p *printer) inst2(n, t int) {
 	switch {
 	case kept && first < t:
 		p.line("const %s v%d = t%d[%s];", regType(in.DType), n, n, p.flat())
+		return
+	case extreme(in) && (in.Op == "reduce" || p.scalar[n]):
+		less := map[string]string{"max": "<", "min": ">"}[in.Fn]
+		p.line("v%d = v%d %s v%d ? v%d : v%d;", n, n, less, in.Args[0], in.Args[0], n)
+		p.line("n%d |= v%d != v%d;", n, in.Args[0], in.Args[0])
 		return
 	case in.Op == "reduce" || in.Op == "acc" && p.scalar[n]:
 		p.line("v%d = %s;", n, combine(in, fmt.Sprintf("v%d", n), fmt.Sprintf("v%d", in.Args[0])))
