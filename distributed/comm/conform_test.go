@@ -17,12 +17,6 @@ func blockOf(b []byte, n, r int) []byte {
 	return b[r*size : (r+1)*size]
 }
 
-func aligned64(b []byte) []byte {
-	out := alignedBytes(len(b))
-	copy(out, b)
-	return out
-}
-
 func expect(what string, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil

@@ -30,7 +30,6 @@ type group struct {
 
 	c            call // the collective in progress
 	sends, recvs []call
-	seq          uint64
 	subs         map[string]int // how often each name was used
 	busy         atomic.Int32
 	closed       atomic.Bool

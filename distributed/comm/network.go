@@ -17,7 +17,6 @@ type network struct {
 
 	mu      sync.Mutex
 	waiting map[pairKey]chan net.Conn
-	closed  bool
 }
 
 // pairKey names one connection of one pair of ranks in one group.

@@ -139,14 +139,13 @@ func normModel() *onnxpb.ModelProto {
 	ones := tensorOf("val_ones", []int64{dim}, 1.0, 1, 1, 1)
 	zeros := tensorOf("val_zeros", []int64{dim}, 0.0, 0, 0, 0)
 	embed := ramp("embed.weight", 0.01, vocab, dim)
-	head := tensorOf[float64]("t_1", []int64{dim, vocab})
 	var data []float64
 	for i := range dim {
 		for j := range vocab {
 			data = append(data, 0.01*float64(j*dim+i+1))
 		}
 	}
-	head = tensorOf("t_1", []int64{dim, vocab}, data...)
+	head := tensorOf("t_1", []int64{dim, vocab}, data...)
 	var mask, cos []float64
 	for i := range seq {
 		for j := range seq {

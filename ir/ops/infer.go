@@ -15,14 +15,6 @@ func types(t ...ir.Type) ([]ir.Type, error) { return t, nil }
 // wrong is the usual failure of an Infer rule.
 func wrong(format string, args ...any) ([]ir.Type, error) { return nil, fmt.Errorf(format, args...) }
 
-// need fails unless operand i has the given number of dims.
-func need(op *ir.Op, i, rank int) error {
-	if n := len(op.In[i].Type.Dims); n != rank {
-		return fmt.Errorf("operand %d has %d dims, want %d", i, n, rank)
-	}
-	return nil
-}
-
 // needFloat fails unless operand i, when present, is of a float type.
 func needFloat(op *ir.Op, operands ...int) error {
 	for _, i := range operands {

@@ -142,7 +142,6 @@ func boundE(num lit, x *kir.Expr, op string, v float64) *kir.Expr {
 func above0(b *ir.Builder, x *ir.Value) *ir.Value { return Gt(b, x, ScalarLike(b, x, 0)) }
 
 func addE(x, y *kir.Expr) *kir.Expr { return kir.Bin("add", x, y) }
-func subE(x, y *kir.Expr) *kir.Expr { return kir.Bin("sub", x, y) }
 func mulE(x, y *kir.Expr) *kir.Expr { return kir.Bin("mul", x, y) }
 
 // geluExpr is gelu in scalar form.

@@ -30,9 +30,10 @@ func LayerNorm(b *ir.Builder, x, g, bias *ir.Value, a NormAttrs) (y, mean, rstd 
 	return out[0], out[1], out[2]
 }
 
-// LayerNormGrad gives the gradients of LayerNorm's operands: dx, and with g also dg and dbias (nil without g).
-func LayerNormGrad(b *ir.Builder, a NormAttrs, dy, x, g, mean, rstd *ir.Value) (dx, dg, dbias *ir.Value) {
-	out := b.EmitN(LayerNormGradDef, a, dy, x, mean, rstd, g)
+// LayerNormGrad gives the gradients of LayerNorm's operands: dx, and with g also dg and dbias (nil without g). saved is
+// LayerNorm's mean and rstd.
+func LayerNormGrad(b *ir.Builder, a NormAttrs, dy, x, g *ir.Value, saved [2]*ir.Value) (dx, dg, dbias *ir.Value) {
+	out := b.EmitN(LayerNormGradDef, a, dy, x, saved[0], saved[1], g)
 	if g == nil {
 		return out[0], nil, nil
 	}

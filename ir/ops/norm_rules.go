@@ -210,7 +210,7 @@ func plus(b *ir.Builder, x, y *ir.Value) *ir.Value {
 func layerNormVJP(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 	x, mean, rstd, out := op.In[0], op.Out[1], op.Out[2], make([]*ir.Value, len(op.In))
 	if dy[0] != nil {
-		dx, dg, db := LayerNormGrad(b, op.Attrs.(NormAttrs), dy[0], x, operand(op, 1), mean, rstd)
+		dx, dg, db := LayerNormGrad(b, op.Attrs.(NormAttrs), dy[0], x, operand(op, 1), [2]*ir.Value{mean, rstd})
 		if operand(op, 2) != nil && db == nil {
 			db = rowsSum(b, dy[0], op)
 		}

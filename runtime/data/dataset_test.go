@@ -89,8 +89,7 @@ func TestOpenArrays(t *testing.T) {
 
 	// npy: one file an array, named like the file; a single-input model takes the single array.
 	x := write(t, "whatever.npy", bytesArray("", 5, 6))
-	d, err = Open([]string{x}, image[:1], Options{})
-	if err == nil || !strings.Contains(err.Error(), "a sample is [6], input \"input\" wants [1 2 3]") {
+	if _, err = Open([]string{x}, image[:1], Options{}); err == nil || !strings.Contains(err.Error(), "a sample is [6], input \"input\" wants [1 2 3]") {
 		t.Errorf("[6] for [1 2 3]: %v", err)
 	}
 	x = write(t, "whatever.npy", bytesArray("", 5, 2, 3, 1))

@@ -92,7 +92,7 @@ func (d *feeder) fixed(batch []npz.Array, micro int) error {
 		if !slices.Equal(squeeze(a.Shape), squeeze(dims)) {
 			return fmt.Errorf("array %q is %v, input %q of the whole batch is %v", a.Name, a.Shape, t.Name, dims)
 		}
-		copyBox(d.m.bytes(t), a.Data, t.Dims, nil, t.Dims, from, dims, elemSizes[t.DType])
+		copyBox(region{data: d.m.bytes(t), dims: t.Dims}, region{data: a.Data, dims: dims, at: from}, t.Dims, elemSizes[t.DType])
 	}
 	return nil
 }
@@ -254,7 +254,8 @@ func (c *collector) join() ([]npz.Array, error) {
 			if r > 0 && len(p.t.ShardAxes) == 0 {
 				break // the same on every rank
 			}
-			copyBox(arrays[k].Data, part, p.t.Dims, x.start(p.t, r, p.micro), arrays[k].Shape, nil, p.t.Dims, size)
+			to := region{data: arrays[k].Data, dims: arrays[k].Shape, at: x.start(p.t, r, p.micro)}
+			copyBox(to, region{data: part, dims: p.t.Dims}, p.t.Dims, size)
 		}
 	}
 	return arrays, nil

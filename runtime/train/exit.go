@@ -1,7 +1,6 @@
 package train
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -64,6 +63,3 @@ func lostPeer(e *comm.Error) bool {
 	}
 	return false
 }
-
-// canceled reports whether err is only the end of a context.
-func canceled(err error) bool { return errors.Is(err, context.Canceled) }

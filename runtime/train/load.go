@@ -42,7 +42,8 @@ func (s *session) loadWeights() error {
 
 // put copies this rank's part of a whole tensor into the arena.
 func (s *session) put(t *abi.Tensor, data []byte, micro int) {
-	copyBox(s.m.bytes(t), data, t.Dims, nil, t.Dims, s.plan.start(t, s.plan.rank, micro), s.plan.whole(t), elemSizes[t.DType])
+	from := region{data: data, dims: s.plan.whole(t), at: s.plan.start(t, s.plan.rank, micro)}
+	copyBox(region{data: s.m.bytes(t), dims: t.Dims}, from, t.Dims, elemSizes[t.DType])
 }
 
 // describe prints what GTC_DEBUG asks for at the start.

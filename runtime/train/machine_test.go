@@ -205,7 +205,7 @@ func TestCopyBoxAgainstIndices(t *testing.T) {
 		for i := range from {
 			from[i] = byte(i + 1)
 		}
-		copyBox(to, from, c.dims, c.dst, c.dstDims, c.src, c.srcDims, 2)
+		copyBox(region{to, c.dstDims, c.dst}, region{from, c.srcDims, c.src}, c.dims, 2)
 		want := make([]byte, len(to))
 		for i := range elems(c.dims) {
 			index, rest := make([]int, len(c.dims)), i

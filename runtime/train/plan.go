@@ -149,15 +149,20 @@ func (x *plan) owner(t *abi.Tensor) bool {
 	return true
 }
 
-// copyBox copies a box of shape dims: from offset src in a tensor of dims srcDims, to offset dst in one of dims dstDims.
-// A nil offset is the origin. size is the bytes of an element.
-func copyBox(to, from []byte, dims, dst, dstDims, src, srcDims []int, size int) {
+// region is a tensor and where in it a box begins; a nil at is the origin.
+type region struct {
+	data     []byte
+	dims, at []int
+}
+
+// copyBox copies a box of shape dims from one region to another. size is the bytes of an element.
+func copyBox(to, from region, dims []int, size int) {
 	if elems(dims) == 0 {
 		return
 	}
 	// Trailing dims that the box covers in both tensors are one run of bytes.
 	run, d := size, len(dims)
-	for d > 0 && dims[d-1] == dstDims[d-1] && dims[d-1] == srcDims[d-1] {
+	for d > 0 && dims[d-1] == to.dims[d-1] && dims[d-1] == from.dims[d-1] {
 		d--
 		run *= dims[d]
 	}
@@ -167,9 +172,9 @@ func copyBox(to, from []byte, dims, dst, dstDims, src, srcDims []int, size int) 
 	}
 	index := make([]int, d)
 	for {
-		i := flat(index, dst, dstDims) * size
-		j := flat(index, src, srcDims) * size
-		copy(to[i:i+run], from[j:j+run])
+		i := flat(index, to.at, to.dims) * size
+		j := flat(index, from.at, from.dims) * size
+		copy(to.data[i:i+run], from.data[j:j+run])
 		k := d - 1
 		for ; k >= 0; k-- {
 			if index[k]++; index[k] < dims[k] {
