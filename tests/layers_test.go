@@ -1,0 +1,272 @@
+package tests
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// layers lists the packages from the bottom up. A package may import only packages on lines above its own, so
+// packages on one line never see one another. The first word is the tower:
+//
+//	both   leaves that both towers stand on; they import only one another
+//	run    linked into rank programs: besides itself it imports leaves and the standard library, nothing else
+//	gtc    the compiler: itself and leaves, nothing of the run-time
+//	tool   programs that a person starts: they may also start ranks
+//	test   only tests import these
+const layers = `
+both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu
+both  runtime/npz runtime/safetensors
+
+run   runtime/mem runtime/trace runtime/device/cpu distributed/comm
+run   runtime/data runtime/ckpt
+run   runtime/train
+
+gtc   ir/kir
+gtc   ir
+gtc   ir/group ir/ops ir/cost
+test  ir/interp
+test  ir/irtest
+gtc   frontend/onnx/onnxpb
+gtc   frontend/onnx
+gtc   passes/pass
+test  passes/passtest
+gtc   passes/algebra passes/layout
+gtc   passes/normalize passes/recognize passes/trainstep passes/autodiff passes/optimizer passes/simplify
+gtc   passes/microbatch passes/shard passes/spmd passes/overlap passes/fuse passes/memplan
+gtc   passes
+gtc   codegen/kernel codegen/c
+gtc   codegen/rank codegen/build
+gtc   .
+test  codegen/codegentest
+gtc   compiler
+
+tool  distributed/launch
+tool  compiler/check
+tool  cmd/gtc
+tool  kernels/cpu/bench examples examples/shakespeare/prepare bench/step tests
+`
+
+// towers says which towers a tower may import.
+var towers = map[string][]string{
+	"both": {"both"},
+	"run":  {"both", "run"},
+	"gtc":  {"both", "gtc"},
+	"tool": {"both", "run", "gtc", "tool"},
+	"test": {"both", "gtc", "test"},
+}
+
+// outside lists who may import which third-party module. Everything else is the standard library.
+var outside = map[string]string{
+	"frontend/onnx/onnxpb": "github.com/gogo/protobuf",
+	"codegen/rank":         "github.com/dave/jennifer",
+	"cmd/gtc":              "github.com/spf13/cobra github.com/spf13/pflag",
+	"passes":               "golang.org/x/tools",
+	"ir/irtest":            "golang.org/x/tools",
+}
+
+// crossings are the only imports of run-time packages from the compiler: the plan's structs, and the formats of the
+// files that it writes and reads.
+const crossings = "runtime/abi runtime/safetensors runtime/npz"
+
+// commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
+// belongs into a package below it.
+const commands = ". compiler compiler/check passes passes/pass ir ir/cost ir/ops frontend/onnx distributed/launch runtime/abi"
+
+const modulePath = "github.com/gtc-compiler/gtc"
+
+// root is the repository's root as seen from this folder.
+const root = ".."
+
+// sourceFile is one Go file of the repository.
+type sourceFile struct {
+	path    string // from the root, with slashes
+	pkg     string // its folder, "." for the root
+	test    bool
+	imports []string
+}
+
+// sourceFiles reads every Go file of the module, nested modules and test data apart. It reads the files itself: go test
+// caches results by the files that the test opens, and would not see those of a child process.
+func sourceFiles(t *testing.T) []sourceFile {
+	t.Helper()
+	var files []sourceFile
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			_, nested := os.Stat(filepath.Join(path, "go.mod"))
+			if path != root && (nested == nil || name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		f := sourceFile{path: rel, pkg: filepath.ToSlash(filepath.Dir(rel)), test: strings.HasSuffix(name, "_test.go")}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range parsed.Imports {
+			p, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			f.imports = append(f.imports, p)
+		}
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("no Go file was found")
+	}
+	return files
+}
+
+// place is where a package stands.
+type place struct {
+	line  int
+	tower string
+}
+
+// places reads the table.
+func places(t *testing.T) map[string]place {
+	t.Helper()
+	at := map[string]place{}
+	for n, line := range strings.Split(layers, "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		if towers[words[0]] == nil {
+			t.Fatalf("layers: %q is no tower", words[0])
+		}
+		for _, pkg := range words[1:] {
+			if at[pkg].line != 0 {
+				t.Fatalf("layers: %s is listed twice", pkg)
+			}
+			at[pkg] = place{line: n, tower: words[0]}
+		}
+	}
+	return at
+}
+
+// inModule gives the folder of an import of this module.
+func inModule(imported string) (string, bool) {
+	if imported == modulePath {
+		return ".", true
+	}
+	return strings.CutPrefix(imported, modulePath+"/")
+}
+
+// standard reports whether an import is of the standard library: its first element has no dot.
+func standard(imported string) bool {
+	first, _, _ := strings.Cut(imported, "/")
+	return !strings.Contains(first, ".")
+}
+
+// TestLayers holds the imports of every package to the policy above. Files of tests may import any package that is not a
+// program, but no more modules.
+func TestLayers(t *testing.T) {
+	at, seen := places(t), map[string]bool{}
+	for _, f := range sourceFiles(t) {
+		seen[f.pkg] = true
+		here, ok := at[f.pkg]
+		if !ok {
+			t.Errorf("%s: package %s is not in the table of layers: add it on the lowest line that its imports allow", f.path, f.pkg)
+			continue
+		}
+		for _, imported := range f.imports {
+			if why := forbidden(at, f, here, imported); why != "" {
+				t.Errorf("%s imports %s: %s", f.path, imported, why)
+			}
+		}
+	}
+	for pkg := range at {
+		if !seen[pkg] {
+			t.Errorf("the table of layers lists %s, which does not exist", pkg)
+		}
+	}
+}
+
+// forbidden says why file f may not import imported, or "".
+func forbidden(at map[string]place, f sourceFile, here place, imported string) string {
+	if imported == "C" || standard(imported) {
+		return ""
+	}
+	pkg, ours := inModule(imported)
+	if !ours {
+		for _, mod := range strings.Fields(outside[f.pkg]) {
+			if imported == mod || strings.HasPrefix(imported, mod+"/") {
+				return ""
+			}
+		}
+		if f.test && strings.HasPrefix(imported, "golang.org/x/tools/") {
+			return ""
+		}
+		return "the table of outside modules does not allow it here"
+	}
+	there, ok := at[pkg]
+	switch {
+	case !ok:
+		return "it is not in the table of layers"
+	case f.test:
+		if strings.HasPrefix(pkg, "cmd/") {
+			return "tests reach a program by running it"
+		}
+		return ""
+	case !slices.Contains(towers[here.tower], there.tower):
+		return "tower " + here.tower + " may not import tower " + there.tower
+	case there.line >= here.line:
+		return "it is not on a line above"
+	case here.tower == "gtc" && strings.HasPrefix(pkg, "runtime/") && !slices.Contains(strings.Fields(crossings), pkg):
+		return "the compiler and the run-time meet only at " + crossings
+	case f.pkg == "cmd/gtc" && !slices.Contains(strings.Fields(commands), pkg):
+		return "cmd/gtc holds flags and printing; move the work below it"
+	}
+	return ""
+}
+
+// TestLayersNotice: the policy refuses what it should.
+func TestLayersNotice(t *testing.T) {
+	at := places(t)
+	cases := []struct{ pkg, imported, want string }{
+		{"passes/fuse", "passes/memplan", "it is not on a line above"},
+		{"ir", "ir/ops", "it is not on a line above"},
+		{"runtime/train", "ir", "tower run may not import tower gtc"},
+		{"codegen/rank", "runtime/data", "tower gtc may not import tower run"},
+		{"passes/fuse", "ir/interp", "tower gtc may not import tower test"},
+		{"passes", "runtime/mapfile", "the compiler and the run-time meet only at"},
+		{"cmd/gtc", "passes/fuse", "cmd/gtc holds flags and printing"},
+		{"runtime/train", "runtime/abi", ""},
+		{"compiler", "passes", ""},
+	}
+	for _, c := range cases {
+		got := forbidden(at, sourceFile{pkg: c.pkg}, at[c.pkg], modulePath+"/"+c.imported)
+		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s imports %s: %q, want %q", c.pkg, c.imported, got, c.want)
+		}
+	}
+	f := sourceFile{pkg: "runtime/data"}
+	if why := forbidden(at, f, at[f.pkg], "golang.org/x/sys/unix"); why == "" {
+		t.Error("a third-party import of the run-time was let through")
+	}
+}
