@@ -116,12 +116,13 @@ func (r *recurrent) initial(i, d int) *ir.Value {
 	return ops.Reshape(r.w.b, ops.SliceDim(r.w.b, v, 0, d, 1), t.Dims)
 }
 
-// project is x·W' + bias for all time steps in one product: [T,N,gates*H].
+// project is x·W' + bias for all time steps in one product: [N,T,gates*H]. Its rows are sample by sample, so that
+// a part of the batch is a run of rows.
 func (r *recurrent) project(d int, bias *ir.Value) *ir.Value {
 	b := r.w.b
-	rows := ops.Reshape(b, r.x, []int{r.time * r.batch, r.x.Type.Dims[2]})
+	rows := ops.Reshape(b, ops.Transpose(b, r.x, []int{1, 0, 2}), []int{r.batch * r.time, r.x.Type.Dims[2]})
 	y := ops.MatMulBias(b, rows, r.part(1, d), bias, false, true)
-	return ops.Reshape(b, y, []int{r.time, r.batch, r.gates * r.hidden})
+	return ops.Reshape(b, y, []int{r.batch, r.time, r.gates * r.hidden})
 }
 
 // biases gives the input and recurrent biases of direction d; nil when there are none.
@@ -136,7 +137,7 @@ func (r *recurrent) biases(d int) (input, state *ir.Value) {
 
 // at is time step t of a projection: [N,gates*H].
 func (r *recurrent) at(p *ir.Value, t int) *ir.Value {
-	return ops.Reshape(r.w.b, ops.SliceDim(r.w.b, p, 0, t, 1), p.Type.Dims[1:])
+	return ops.Reshape(r.w.b, ops.SliceDim(r.w.b, p, 1, t, 1), []int{r.batch, r.gates * r.hidden})
 }
 
 // gate is the g-th block of columns.
