@@ -50,13 +50,15 @@ enum { SLACK = 2 * GTC_NR }; // floats readable past the last plane, for the vec
 
 static size_t image_floats(const geometry *g, long channels) { return (size_t)round_up(channels * g->plane + SLACK, 16); }
 
-// copy_row writes one row of a phase plane: element j is source column (j*sW + b - padL) / insW when that divides.
+// copy_row writes one row of a phase plane: element j is source column (j*sW + b - padL) / insW when that divides. It may
+// write up to a vector past the row, where the next row or the slack follows.
 static void copy_row(float *dst, const float *src, const geometry *g, long b) {
 	if (g->sW == 1 && g->insW == 1) {
 		long lo = min_l(g->Wv, max_l(0, g->padL)), hi = max_l(lo, min_l(g->Wv, g->W + g->padL));
-		for (long j = 0; j < lo; j++) dst[j] = 0;
-		for (long j = lo; j < hi; j++) dst[j] = src[j - g->padL];
-		for (long j = hi; j < g->Wv; j++) dst[j] = 0;
+		for (long j = 0; j < lo; j += VL) vstore(dst + j, vset(0));
+		long j = lo;
+		for (; j < hi; j += VL) vstore(dst + j, vload_n(src + j - g->padL, min_l(VL, hi - j), 0));
+		for (; j < g->Wv; j += VL) vstore(dst + j, vset(0));
 		return;
 	}
 	if (g->insW == 1) {
@@ -313,7 +315,14 @@ static void spread_dy(float *dst, const float *dy, const weight_plan *p) {
 		if (o >= g->OG) continue;
 		const float *s = dy + (grp * g->OG + o) * g->OH * g->OW;
 		for (long i = 0; i < g->OH; i++)
-			for (long j = 0; j < g->OW; j++) dst[i * g->Wv + j] = s[i * g->OW + j];
+			for (long j = 0; j < g->OW; j += VL) {
+				long n = min_l(VL, g->OW - j), room = p->Qp - i * g->Wv - j;
+				vf v = vload_n(s + i * g->OW + j, n, 0);
+				if (room >= VL)
+					vstore(dst + i * g->Wv + j, v);
+				else
+					vstore_n(dst + i * g->Wv + j, v, n);
+			}
 	}
 }
 

@@ -17,7 +17,8 @@
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 #include <immintrin.h>
 #define VL 16
-#elif defined(__AVX__)
+#elif defined(__AVX2__)
+#include <immintrin.h>
 #define VL 8
 #else
 #define VL 4
@@ -36,10 +37,22 @@ INLINE void vstore(float *p, vf v) { *(vfu *)p = v; }
 INLINE vf vset(float x) { return x - (vf){0}; }
 INLINE vi vseti(int32_t x) { return x - (vi){0}; }
 
+// GTC_LANES numbers the lanes.
+#if VL == 16
+#define GTC_LANES {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#elif VL == 8
+#define GTC_LANES {0, 1, 2, 3, 4, 5, 6, 7}
+#else
+#define GTC_LANES {0, 1, 2, 3}
+#endif
+
 // vload_n reads the first n (0..VL) floats at p and puts pad in the others; it touches no byte past p[n-1].
 INLINE vf vload_n(const float *p, long n, float pad) {
 #if VL == 16
 	return (vf)_mm512_mask_loadu_ps((__m512)vset(pad), (__mmask16)((1u << n) - 1u), p);
+#elif VL == 8
+	vi m = (vi)GTC_LANES < vseti((int32_t)n);
+	return (vf)((m & (vi)_mm256_maskload_ps(p, (__m256i)m)) | (~m & (vi)vset(pad)));
 #else
 	vf v = vset(pad);
 	for (long i = 0; i < VL; i++)
@@ -52,6 +65,8 @@ INLINE vf vload_n(const float *p, long n, float pad) {
 INLINE void vstore_n(float *p, vf v, long n) {
 #if VL == 16
 	_mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1u), (__m512)v);
+#elif VL == 8
+	_mm256_maskstore_ps(p, (__m256i)((vi)GTC_LANES < vseti((int32_t)n)), (__m256)v);
 #else
 	for (long i = 0; i < VL; i++)
 		if (i < n) p[i] = v[i];
@@ -91,13 +106,6 @@ INLINE void gtc_transpose4(void *dst, long ldd, const void *src, long ld) {
 }
 
 // vswap exchanges lanes whose indices differ in bit w; log2(VL) of them reduce a vector without leaving registers.
-#if VL == 16
-#define GTC_LANES {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
-#elif VL == 8
-#define GTC_LANES {0, 1, 2, 3, 4, 5, 6, 7}
-#else
-#define GTC_LANES {0, 1, 2, 3}
-#endif
 #ifdef __clang__
 INLINE vf vswap(vf v, int w) {
 	vf r;
