@@ -46,6 +46,7 @@ gtc   codegen/rank codegen/build
 gtc   .
 test  codegen/codegentest
 gtc   compiler
+gtc   compiler/explain
 
 tool  distributed/launch
 tool  compiler/check
@@ -76,8 +77,10 @@ var outside = map[string]string{
 const crossings = "runtime/abi runtime/safetensors runtime/npz"
 
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
-// belongs into a package below it.
-const commands = ". compiler compiler/check passes passes/pass ir ir/cost ir/ops frontend/onnx distributed/launch runtime/abi"
+// belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of
+// rank programs, both printed in the help.
+const commands = ". compiler compiler/check compiler/explain passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
+	"distributed/launch runtime/abi runtime/train"
 
 const modulePath = "github.com/gtc-compiler/gtc"
 
