@@ -72,6 +72,15 @@ func Lower(o *Options) (*Result, error) {
 	return res, lower(o, res, func(*onnx.Model) error { return nil })
 }
 
+// Makers tells which C function, template or collective makes each stored value of a lowered module.
+func (r *Result) Makers() (map[*ir.Value]string, error) {
+	src, err := rank.Generate(r.Module, r.Context.Plan, "prog0", 0)
+	if err != nil {
+		return nil, err
+	}
+	return src.Makers, nil
+}
+
 // lower fills res and calls use while the model's file is open.
 func lower(o *Options, res *Result, use func(m *onnx.Model) error) error {
 	start := time.Now()

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/compiler/check"
+	"github.com/spf13/cobra"
+)
+
+func checkCommand() *cobra.Command {
+	var m modelFlags
+	var o check.Options
+	var asJSON, verbose bool
+	cmd := &cobra.Command{
+		Use: "check MODEL.onnx --reference REF.npz", Short: "Compile and run a model on a reference's batch and compare",
+		Long: `Compile a model, run its ranks on the one batch of a reference, and compare. The reference holds in0… (the graph's
+inputs in order), target, out0…, loss, grad/NAME for each parameter, and curve/sgd (lr 0.05, momentum 0.9) and
+curve/adamw (lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight decay 0.01): the loss before each of some updates on that
+batch. What it does not hold is not compared. Errors are relative, in the Euclidean norm; a gradient far below the
+others is compared absolutely. Batch statistics are those of the global batch (--sync-bn).
+
+Open dimensions of the model are those of the reference's arrays. Without --loss it is graph when out0 is one number,
+mse when target is like out0, else cross_entropy.
+
+Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
+		Example: "  gtc check model.onnx --reference model.npz --dp 2 --microbatches 2",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: files("onnx"),
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.Reference, "reference", "", "`REF.npz`, the results to compare with")
+	fs.Float64Var(&o.Tol, "tol", check.DefaultTol, "largest relative error that passes")
+	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
+	m.importFlags(fs)
+	m.parallelFlags(fs)
+	fs.IntVar(&o.Threads, "threads", 0, "threads of each rank; 0 is its share of the processors")
+	fs.StringVar(&o.Keep, "keep", "", "leave the compiled programs and their results in `FOLDER`")
+	fs.BoolVarP(&verbose, "verbose", "v", false, "list every gradient")
+	m.passFlags(fs)
+	cmd.MarkFlagRequired("reference")
+	cmd.MarkFlagFilename("reference", "npz")
+	completions(cmd)
+	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
+		opt, err := m.options(args[0])
+		if err != nil {
+			return err
+		}
+		o.Compile = *opt
+		rep, err := check.Run(cmd.Context(), &o)
+		if err != nil {
+			if cmd.Context().Err() != nil {
+				return err
+			}
+			printError(cmd.ErrOrStderr(), cmd, &ran{err})
+			return &silentError{exitUsage}
+		}
+		if asJSON {
+			text, err := json.Marshal(rep)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
+		} else {
+			rep.Print(cmd.OutOrStdout(), verbose)
+		}
+		if !rep.OK {
+			return &silentError{exitFailed}
+		}
+		return nil
+	})
+	return cmd
+}

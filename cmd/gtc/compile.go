@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/spf13/cobra"
+)
+
+func compileCommand() *cobra.Command {
+	var m modelFlags
+	var noBuild, verbose bool
+	cmd := &cobra.Command{
+		Use: "compile MODEL.onnx", Short: "Compile a model into a folder with one training program per rank",
+		Long: `Compile a model into a folder: a complete Go module with the generated programs, the run-time's source, the initial
+weights and the plan (gtc.json). "go build ./..." works in it, offline. bin/rank-N are the programs.`,
+		Example: "  gtc compile model.onnx --batch 64 --dp 2 --loss cross_entropy --optimizer adamw --lr 1e-3 --clip-norm 1",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: files("onnx"),
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&m.opt.Out, "out", "o", "gtc-out", "output `FOLDER`; one that gtc made before is replaced, its checkpoints stay")
+	m.importFlags(fs)
+	m.parallelFlags(fs)
+	m.optimizerFlags(fs)
+	fs.IntVar(&m.opt.Pass.Threads, "threads", 0, "threads of each rank when gtc run starts it; 0 is its share of the processors")
+	fs.BoolVar(&m.opt.Pass.Forward, "forward", false, "keep the plain forward pass in the program, for gtc run --dump-forward")
+	fs.BoolVar(&noBuild, "no-build", false, "write the folder without building the programs")
+	m.passFlags(fs)
+	fs.BoolVarP(&verbose, "verbose", "v", false, "print what each pass did and did not do, and the time it took")
+	completions(cmd)
+	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
+		o, err := m.options(args[0])
+		if err != nil {
+			return err
+		}
+		o.Build, o.Source = !noBuild, true
+		res, err := compiler.Run(cmd.Context(), o)
+		if res != nil {
+			printWarnings(cmd.ErrOrStderr(), res.Warnings)
+			if verbose && res.Context != nil {
+				printPasses(cmd.ErrOrStderr(), res)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		printPlan(cmd.OutOrStdout(), o, res)
+		return nil
+	})
+	return cmd
+}
+
+func printWarnings(w io.Writer, warnings []string) {
+	for _, s := range warnings {
+		fmt.Fprintln(w, "warning:", s)
+	}
+}
+
+// printPasses lists the passes with their times and remarks.
+func printPasses(w io.Writer, res *compiler.Result) {
+	for _, t := range res.Context.Times {
+		took := t.Took.Round(10 * time.Microsecond).String()
+		if t.Skipped {
+			took = "off"
+		}
+		fmt.Fprintf(w, "%-12s %10s\n", t.Pass, took)
+	}
+	for _, r := range res.Context.Remarks {
+		fmt.Fprintln(w, r)
+	}
+}
+
+// printPlan says what was compiled.
+func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
+	m := res.Manifest
+	p, t := &m.Programs[0], &m.Train
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-8s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	tensors, elems, bytes := 0, 0, 0
+	for i := range p.Tensors {
+		if x := &p.Tensors[i]; x.Role == "param" {
+			tensors, elems, bytes = tensors+1, elems+ir.Product(x.Dims), bytes+x.Bytes
+		}
+	}
+	line("model", "%s: %d parameters of %s elements, %s", m.Model, tensors, grouped(elems), size(bytes))
+	line("batch", "%d = %d × %d × %d (ranks, micro-batches, samples each)", t.Batch, t.DP, t.Microbatches, t.RankBatch)
+	line("training", "loss %s, %s with lr %g, schedule %s", t.Loss, t.Optimizer, t.LR, schedule(o))
+	line("arena", "%s a rank: %s", size(p.ArenaBytes), segments(p.Segments))
+	for _, f := range p.Funcs {
+		line("@"+f.Name, "%d ops, %.3g GFLOP", f.Ops, float64(f.Flops)/1e9)
+	}
+	line("program", "%d kernels, %s", p.Kernels, collectives(p.Collectives))
+	if !o.Build {
+		line("written", "%s in %.1f s; not built: go build -o bin/ ./cmd/... in it does that", o.Out, (res.LowerTime + res.BuildTime).Seconds())
+		return
+	}
+	line("built", "%s/bin in %.1f s (passes %.1f s, code and build %.1f s)", o.Out, (res.LowerTime + res.BuildTime).Seconds(),
+		res.LowerTime.Seconds(), res.BuildTime.Seconds())
+	line("train", "gtc run %s --data DATA", o.Out)
+}
+
+func schedule(o *compiler.Options) string {
+	s := &o.Pass.Schedule
+	if s.Warmup > 0 {
+		return fmt.Sprintf("%s after %d steps of warm-up", s.Name, s.Warmup)
+	}
+	return s.Name
+}
+
+// segments lists the parts of the arena, largest first.
+func segments(m map[string]int) string {
+	var names []string
+	for n, b := range m {
+		if b > 0 {
+			names = append(names, n)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if m[a] != m[b] {
+			return m[b] - m[a]
+		}
+		return strings.Compare(a, b)
+	})
+	for i, n := range names {
+		names[i] = n + " " + size(m[n])
+	}
+	return strings.Join(names, ", ")
+}
+
+func collectives(list []abi.Collective) string {
+	if len(list) == 0 {
+		return "no collectives"
+	}
+	bytes := 0
+	for _, c := range list {
+		bytes += c.Bytes
+	}
+	return fmt.Sprintf("%d collectives of %s together", len(list), size(bytes))
+}
+
+// size prints bytes for people.
+func size(n int) string {
+	x, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if x < 1024 {
+			break
+		}
+		x, unit = x/1024, u
+	}
+	if unit == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", x, unit)
+}
+
+// grouped prints a count with commas.
+func grouped(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/passes"
+	"github.com/gtc-compiler/gtc/passes/optimizer"
+	"github.com/spf13/cobra"
+)
+
+// files completes the first argument with files of the given extensions.
+func files(ext ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return ext, cobra.ShellCompDirectiveFilterFileExt
+	}
+}
+
+// completions offers the values of the flags that take one of a few words.
+func completions(cmd *cobra.Command) {
+	var names []string
+	for _, p := range passes.Table {
+		names = append(names, p.Name)
+	}
+	for flag, words := range map[string][]string{
+		"loss":      {"cross_entropy", "mse", "l1", "huber", "bce", "bce_logits", "nll", "kl_div", "graph"},
+		"optimizer": slices.Sorted(slices.Values(optimizer.Names())),
+		"schedule":  {"constant", "linear", "cosine", "step"},
+		"precision": {"fp32"}, "target": {"cpu"},
+		"disable": names, "stop-after": names, "run": names,
+		"format": {"onnx", "safetensors"},
+	} {
+		if cmd.Flags().Lookup(flag) != nil {
+			cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+	for _, flag := range []string{"dump", "keep", "out"} {
+		if f := cmd.Flags().Lookup(flag); f != nil && f.Value.Type() == "string" {
+			cmd.MarkFlagDirname(flag)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/passes/optimizer"
+	"github.com/spf13/pflag"
+)
+
+// modelFlags are the flags that say what to compile a model into; several commands share them.
+type modelFlags struct {
+	set  *pflag.FlagSet
+	opt  compiler.Options
+	dims []string
+
+	betas    string
+	bucketMB float64
+
+	tp, pp, zero              int
+	precision, target, memory string
+}
+
+// importFlags are those of the importer, and losses.
+func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
+	m.set = fs
+	i, p := &m.opt.Import, &m.opt.Pass
+	fs.StringArrayVar(&m.dims, "dim", nil, "bind an open dimension of the model: `NAME=N`, may be repeated")
+	fs.IntVar(&i.Batch, "batch", 0, "leading dimension of every input that has an open one: the global batch, samples a step")
+	fs.StringArrayVar(&i.Train, "train", nil, "train the initializers that match `GLOB`, whatever their role; may be repeated")
+	fs.StringArrayVar(&i.Freeze, "freeze", nil, "do not train the parameters that match `GLOB`")
+	fs.StringArrayVar(&i.Tie, "tie", nil, "store two parameters as one: `COPY=ORIGINAL`")
+	fs.StringArrayVar(&i.Untie, "untie", nil, "give each use of the parameters that match `GLOB` a copy of its own")
+	fs.StringVar(&p.Loss, "loss", "", "`LOSS`: cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div, or graph when the model's output is the loss (the default for a scalar output)")
+	fs.IntVar(&p.IgnoreIndex, "ignore-index", -100, "target of cross_entropy and nll that does not count")
+	fs.Float64Var(&p.HuberDelta, "huber-delta", 1, "where the huber loss becomes linear")
+}
+
+// parallelFlags are those of how the work is split.
+func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
+	p := &m.opt.Pass
+	fs.IntVar(&p.DP, "dp", 1, "data-parallel ranks: each takes a part of the batch")
+	fs.IntVar(&p.Microbatches, "microbatches", 1, "parts that each rank works through before an update (gradient accumulation)")
+	fs.BoolVar(&p.SyncBN, "sync-bn", false, "batch normalisation over the global batch instead of each rank's part")
+	fs.Float64Var(&m.bucketMB, "bucket-mb", 0, "`MIB` of gradients that one all-reduce takes; 0 is 25, less for small models")
+	fs.IntVar(&m.tp, "tp", 1, "tensor-parallel ranks (not supported yet)")
+	fs.IntVar(&m.pp, "pp", 1, "pipeline stages (not supported yet)")
+	fs.IntVar(&m.zero, "zero", 0, "ZeRO stage (not supported yet)")
+	fs.StringVar(&m.precision, "precision", "fp32", "fp32 (bf16, fp16 and tf32 are not supported yet)")
+	fs.StringVar(&m.target, "target", "cpu", "cpu (cuda is not supported yet)")
+	fs.StringVar(&m.memory, "memory", "", "`LIMIT` of memory a rank, such as 8GiB (not supported yet)")
+}
+
+// optimizerFlags are those of the update.
+func (m *modelFlags) optimizerFlags(fs *pflag.FlagSet) {
+	p := &m.opt.Pass
+	o, s := &p.Optimizer, &p.Schedule
+	names := slices.Sorted(slices.Values(optimizer.Names()))
+	fs.StringVar(&o.Name, "optimizer", "sgd", "`RULE`: "+strings.Join(names, ", "))
+	fs.Float64Var(&o.LR, "lr", 1e-3, "learning rate")
+	fs.Float64Var(&o.Momentum, "momentum", 0, "momentum of sgd, rmsprop and lars")
+	fs.BoolVar(&o.Nesterov, "nesterov", false, "Nesterov's form of momentum (sgd)")
+	fs.Float64Var(&o.Dampening, "dampening", 0, "dampening of momentum (sgd)")
+	fs.Float64Var(&o.Beta1, "beta1", 0, "decay of the mean of gradients; 0 is PyTorch's default of the rule")
+	fs.Float64Var(&o.Beta2, "beta2", 0, "decay of the mean of squared gradients; 0 is PyTorch's default of the rule")
+	fs.StringVar(&m.betas, "betas", "", "both: `BETA1,BETA2`")
+	fs.Float64Var(&o.Eps, "eps", 0, "added to the denominator; 0 is PyTorch's default of the rule")
+	fs.Float64Var(&o.WeightDecay, "weight-decay", 0, "weight decay; 0 is none, for adamw too")
+	fs.StringArrayVar(&o.NoDecay, "no-decay", nil, "parameters without weight decay: `GLOB`, or 1d for all with fewer than two dimensions; may be repeated")
+	fs.Float64Var(&o.Alpha, "alpha", 0, "smoothing of rmsprop; 0 is PyTorch's default")
+	fs.StringVar(&s.Name, "schedule", "constant", "learning rate over the steps: `SHAPE` is constant, linear, cosine or step")
+	fs.IntVar(&s.Warmup, "warmup", 0, "`STEPS` of linear warm-up")
+	fs.IntVar(&s.Steps, "total-steps", 0, "`STEPS` after which linear and cosine reach their end")
+	fs.Float64Var(&s.MinLR, "min-lr", 0, "learning rate at the end of linear and cosine")
+	fs.IntVar(&s.Every, "step-every", 0, "`STEPS` between the drops of step")
+	fs.Float64Var(&s.Gamma, "gamma", 0, "factor of each drop of step")
+	fs.Float64Var(&p.ClipNorm, "clip-norm", 0, "bound of the norm of all gradients together; 0 is none")
+}
+
+// passFlags are those for looking into the pipeline.
+func (m *modelFlags) passFlags(fs *pflag.FlagSet) {
+	p := &m.opt.Pass
+	fs.StringVar(&p.DumpDir, "dump", "", "write the module after each pass that changed it, and the difference, to `FOLDER` (also GTC_DUMP)")
+	fs.StringArrayVar(&p.Disable, "disable", nil, "leave out `PASS`; may be repeated")
+	fs.StringVar(&p.StopAfter, "stop-after", "", "stop after `PASS`")
+}
+
+// options checks the flags and completes the options of the model at path.
+func (m *modelFlags) options(path string) (*compiler.Options, error) {
+	if err := m.supported(); err != nil {
+		return nil, err
+	}
+	o := &m.opt
+	o.Model = path
+	o.Import.Dims = map[string]int{}
+	for _, d := range m.dims {
+		name, text, ok := strings.Cut(d, "=")
+		n, err := strconv.Atoi(text)
+		if !ok || name == "" || err != nil || n < 1 {
+			return nil, compiler.Input(fmt.Errorf("--dim %q: write NAME=N with N at least 1", d))
+		}
+		o.Import.Dims[name] = n
+	}
+	if m.betas != "" {
+		a, b, ok := strings.Cut(m.betas, ",")
+		x, err := strconv.ParseFloat(a, 64)
+		y, err2 := strconv.ParseFloat(b, 64)
+		if !ok || err != nil || err2 != nil {
+			return nil, compiler.Input(fmt.Errorf("--betas %q: write two numbers, such as 0.9,0.95", m.betas))
+		}
+		o.Pass.Optimizer.Beta1, o.Pass.Optimizer.Beta2 = x, y
+	}
+	for name, v := range map[string]int{"--batch": o.Import.Batch, "--dp": o.Pass.DP - 1, "--microbatches": o.Pass.Microbatches - 1} {
+		if v < 0 {
+			return nil, compiler.Input(fmt.Errorf("%s must be at least 1", name))
+		}
+	}
+	if m.bucketMB < 0 {
+		return nil, compiler.Input(fmt.Errorf("--bucket-mb cannot be negative"))
+	}
+	o.Pass.BucketBytes = int(m.bucketMB * (1 << 20))
+	if o.Pass.DumpDir == "" {
+		o.Pass.DumpDir = os.Getenv("GTC_DUMP")
+	}
+	o.Flags = m.given()
+	return o, nil
+}
+
+// supported refuses what later versions will do.
+func (m *modelFlags) supported() error {
+	switch {
+	case m.tp > 1:
+		return unsupported("--tp (tensor parallelism)")
+	case m.pp > 1:
+		return unsupported("--pp (pipeline parallelism)")
+	case m.zero != 0:
+		return unsupported("--zero")
+	case m.precision != "" && m.precision != "fp32":
+		return unsupported("--precision " + m.precision)
+	case m.target != "" && m.target != "cpu":
+		return unsupported("--target " + m.target)
+	case m.memory != "":
+		return unsupported("--memory")
+	}
+	return nil
+}
+
+// given are the flags as the user gave them, for the record in gtc.json.
+func (m *modelFlags) given() map[string]string {
+	out := map[string]string{}
+	m.set.Visit(func(f *pflag.Flag) {
+		if f.Name == "out" || f.Name == "dump" || f.Name == "verbose" {
+			return
+		}
+		text := f.Value.String()
+		if s, ok := f.Value.(pflag.SliceValue); ok {
+			text = strings.Join(s.GetSlice(), " ")
+		}
+		out[f.Name] = text
+	})
+	return maps.Clone(out)
+}

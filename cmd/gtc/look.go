@@ -1,0 +1,214 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	gtc "github.com/gtc-compiler/gtc"
+	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/compiler/explain"
+	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/spf13/cobra"
+)
+
+func optCommand() *cobra.Command {
+	var m modelFlags
+	var list []string
+	var crash string
+	var verbose bool
+	cmd := &cobra.Command{
+		Use: "opt FILE.ir", Short: "Run passes on a module in text form and print what they make of it",
+		Long: `Run passes on a module in text form (- is standard input) and print what they make of it: the passes of --run in
+that order, or the whole pipeline. Flags may have one dash. With --repro, run the pass that a crash file names on the
+module that it holds.`,
+		Example: "  gtc opt -run simplify,fuse step.ir\n  gtc opt -repro gtc-crash.txtar",
+		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: files("ir"),
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringSliceVar(&list, "run", nil, "run only these `PASSES`, separated by commas, in this order")
+	fs.StringVar(&crash, "repro", "", "replay a crash `FILE`")
+	fs.BoolVarP(&verbose, "verbose", "v", false, "print the remarks of the passes to standard error")
+	m.importFlags(fs)
+	m.parallelFlags(fs)
+	m.optimizerFlags(fs)
+	m.passFlags(fs)
+	completions(cmd)
+	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
+		o, err := m.options("")
+		if err != nil {
+			return err
+		}
+		var c *pass.Context
+		switch {
+		case crash != "" && len(args) == 0 && list == nil:
+			text, err := os.ReadFile(crash)
+			if err != nil {
+				return compiler.Input(err)
+			}
+			if c, err = passes.Replay(text, passes.Table); err != nil {
+				return err
+			}
+		case crash == "" && len(args) == 1:
+			if c, err = optimise(cmd, args[0], list, &o.Pass); err != nil {
+				return err
+			}
+		default:
+			return compiler.Input(fmt.Errorf("give either FILE.ir or --repro FILE"))
+		}
+		if verbose {
+			for _, r := range c.Remarks {
+				fmt.Fprintln(cmd.ErrOrStderr(), r)
+			}
+		}
+		fmt.Fprint(cmd.OutOrStdout(), c.Module.Print(ir.PrintOptions{Loc: true}))
+		return nil
+	})
+	return cmd
+}
+
+// optimise runs passes by name, or all, on the module in a file.
+func optimise(cmd *cobra.Command, path string, list []string, o *pass.Options) (*pass.Context, error) {
+	var text []byte
+	var err error
+	if path == "-" {
+		text, err = io.ReadAll(cmd.InOrStdin())
+	} else {
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, compiler.Input(err)
+	}
+	m, err := ir.Parse(string(text))
+	if err == nil {
+		err = m.Verify()
+	}
+	if err != nil {
+		return nil, compiler.Input(fmt.Errorf("%s: %w", path, err))
+	}
+	table := passes.Table
+	if list != nil {
+		table = nil
+		for _, name := range list {
+			i := slices.IndexFunc(passes.Table, func(p pass.Pass) bool { return p.Name == name })
+			if i < 0 {
+				return nil, compiler.Input(fmt.Errorf("there is no pass %q; the passes are %s", name, strings.Join(passNames(), ", ")))
+			}
+			p := passes.Table[i]
+			p.Needs = 0 // whoever picks passes vouches for what they need
+			table = append(table, p)
+		}
+	}
+	c := &pass.Context{Module: m, Opt: o}
+	return c, compiler.Input(passes.Run(c, table))
+}
+
+func passNames() []string {
+	var names []string
+	for _, p := range passes.Table {
+		if !slices.Contains(names, p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+func opsCommand() *cobra.Command {
+	var fromONNX bool
+	cmd := &cobra.Command{
+		Use: "ops", Short: "List the ops and their rules, or the ONNX operators that are imported",
+		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: command(func(cmd *cobra.Command, args []string) error {
+			if fromONNX {
+				fmt.Fprintln(cmd.OutOrStdout(), strings.Join(onnx.Operators(), "\n"))
+				return nil
+			}
+			fmt.Fprint(cmd.OutOrStdout(), ops.Table())
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&fromONNX, "onnx", false, "list ONNX operators")
+	return cmd
+}
+
+func explainCommand() *cobra.Command {
+	var m modelFlags
+	cmd := &cobra.Command{
+		Use: "explain GTC-OUT|MODEL.onnx %VALUE", Short: "Tell where a value came from, which kernel makes it and where it lies",
+		Long: `Tell what became of a value: the node and source line that it came from, its group and kernel, its place in the
+arena, who reads it, and what the passes said of it. A compiled folder is explained as it was compiled; for a model the
+flags of gtc compile say how. The gradient of %v is %d_v. Quote the % where the shell wants it.`,
+		Example: "  gtc explain gtc-out %d_fc1.weight",
+		Args:    cobra.ExactArgs(2), ValidArgsFunction: files("onnx"),
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	m.importFlags(fs)
+	m.parallelFlags(fs)
+	m.optimizerFlags(fs)
+	m.passFlags(fs)
+	completions(cmd)
+	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
+		o, err := m.options(args[0])
+		if err != nil {
+			return err
+		}
+		if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
+			f, err := compiler.OpenFolder(args[0])
+			if err != nil {
+				return err
+			}
+			if o, err = f.Options(); err != nil {
+				return err
+			}
+		}
+		res, err := compiler.Lower(o)
+		if err != nil {
+			return err
+		}
+		return explain.Value(cmd.OutOrStdout(), res, args[1])
+	})
+	return cmd
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: command(func(cmd *cobra.Command, args []string) error {
+			fmt.Fprintf(cmd.OutOrStdout(), "gtc %s %s/%s %s\n", gtc.Version, runtime.GOOS, runtime.GOARCH, runtime.Version())
+			return nil
+		}),
+	}
+}
+
+// debugTopic is "gtc help debug".
+func debugTopic() *cobra.Command {
+	return &cobra.Command{
+		Use: "debug", Short: "Environment variables for looking into the compiler and the programs",
+		Long: `Environment variables for looking into the compiler and the programs. They need no other compilation.
+
+Of the compiler:
+  GTC_DUMP=FOLDER     write the module after each pass that changed it, and the difference (as --dump)
+
+Of the programs, under gtc run or alone:
+  GTC_NAN=1           stop at the first call that makes a NaN, and name it; 2: at the first infinity too
+  GTC_HASH=1          checksums of loss, parameters and state of each rank after each step; 2: of what every call makes
+  GTC_PROFILE=1       where the time went, at exit, of rank 0; 2: of every rank
+  GTC_DEBUG=1         what was loaded; 2: the memory map; 3: each function; 4: each call
+  --trace FILE        every call and collective in time, for chrome://tracing
+
+Of the job:
+  RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT   as torchrun sets them; those of Slurm and Open MPI are read too
+  GTC_TOKEN=SECRET    needed by every rank when MASTER_ADDR is not this machine
+  GTC_PORT=N          port of a rank, when a firewall leaves only some open
+  OMP_NUM_THREADS=N   threads of a rank, when --threads does not say`,
+	}
+}

@@ -1,0 +1,216 @@
+// Package export takes trained parameters out of a compiled folder or a checkpoint: as an ONNX model, or as a
+// safetensors state dict by PyTorch names.
+package export
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/codegen/build"
+	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/ckpt"
+	"github.com/gtc-compiler/gtc/runtime/safetensors"
+)
+
+// The formats.
+const (
+	ONNX        = "onnx"
+	Safetensors = "safetensors"
+)
+
+// Options says what to export.
+type Options struct {
+	Source     string // a compiled folder, or a checkpoint (a step's folder or the folder of steps)
+	Checkpoint string // of a compiled folder: which checkpoint; "" the newest, or the initial weights when there is none
+	Initial    bool   // take the initial weights although there are checkpoints
+	Format     string // onnx or safetensors; "" as the name of Out says
+	Out        string // file to write
+	Inference  bool   // ONNX: batch normalisation and dropout in their inference form
+}
+
+// Report says what was exported.
+type Report struct {
+	From    string // the file or folder that the tensors came from
+	Step    int64  // updates done; -1 unknown, 0 initial weights
+	Tensors int
+	Bytes   int
+	Format  string
+}
+
+// Run exports.
+func Run(o *Options) (*Report, error) {
+	format, err := formatOf(o)
+	if err != nil {
+		return nil, compiler.Input(err)
+	}
+	folder, from, err := resolve(o)
+	if err != nil {
+		return nil, compiler.Input(err)
+	}
+	if folder == nil && format == ONNX {
+		return nil, compiler.Input(fmt.Errorf("%s is a checkpoint without the compiled folder that made it: "+
+			"gtc export GTC-OUT --checkpoint %s", o.Source, o.Source))
+	}
+	tensors, step, done, err := load(folder, from)
+	if err != nil {
+		return nil, compiler.Input(err)
+	}
+	defer done()
+	rep := &Report{From: from, Step: step, Tensors: len(tensors), Format: format}
+	for _, t := range tensors {
+		rep.Bytes += len(t.Data)
+	}
+	if format == Safetensors {
+		return rep, safetensors.WriteFile(o.Out, tensors, map[string]string{"format": "pt"})
+	}
+	return rep, writeONNX(folder, tensors, o)
+}
+
+func formatOf(o *Options) (string, error) {
+	switch {
+	case o.Format == ONNX || o.Format == Safetensors:
+		return o.Format, nil
+	case o.Format != "":
+		return "", fmt.Errorf("--format is onnx or safetensors, not %q", o.Format)
+	case strings.HasSuffix(o.Out, ".safetensors"):
+		return Safetensors, nil
+	}
+	return ONNX, nil
+}
+
+// resolve finds the compiled folder, if there is one, and where its tensors are.
+func resolve(o *Options) (*compiler.Folder, string, error) {
+	dir := filepath.Clean(o.Source)
+	if _, err := os.Stat(dir); err != nil {
+		return nil, "", err
+	}
+	from := o.Checkpoint
+	if !isFolder(dir) { // a checkpoint: DIR/checkpoints/step-N or DIR/checkpoints
+		if from != "" {
+			return nil, "", fmt.Errorf("%s is not a folder made by gtc compile", dir)
+		}
+		from = dir
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, up := range []string{filepath.Dir(abs), filepath.Dir(filepath.Dir(abs))} {
+			if isFolder(up) {
+				f, err := compiler.OpenFolder(up)
+				return f, from, err
+			}
+		}
+		return nil, from, nil
+	}
+	f, err := compiler.OpenFolder(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	if from == "" {
+		from = filepath.Join(dir, "checkpoints")
+		steps, err := ckpt.Steps(from)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, "", err
+		}
+		if len(steps) == 0 || o.Initial {
+			from = filepath.Join(dir, abi.Weights)
+		}
+	}
+	return f, from, nil
+}
+
+func isFolder(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, build.Marker))
+	return err == nil
+}
+
+// load reads parameters and buffers from a checkpoint or a weights file. done gives the file back.
+func load(f *compiler.Folder, from string) (tensors []safetensors.Tensor, step int64, done func(), err error) {
+	if strings.HasSuffix(from, ".safetensors") {
+		w, err := safetensors.Open(from)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		for _, t := range w.Tensors() {
+			if kept(f, t.Name) {
+				tensors = append(tensors, t)
+			}
+		}
+		return tensors, 0, func() { w.Close() }, nil
+	}
+	c, err := ckpt.Open(from)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	defer c.Close()
+	for _, name := range c.Names() {
+		if !kept(f, name) {
+			continue
+		}
+		t, err := c.Tensor(name)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		data, err := c.ReadAll(name)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		tensors = append(tensors, safetensors.Tensor{Name: name, DType: t.DType, Shape: t.Shape, Data: data})
+	}
+	if len(tensors) == 0 {
+		return nil, 0, nil, fmt.Errorf("%s holds no parameters of this model", from)
+	}
+	return tensors, c.Index().Step, func() {}, nil
+}
+
+// kept reports whether a tensor belongs to the model: not the optimizer's, not a constant of the program.
+func kept(f *compiler.Folder, name string) bool {
+	if f == nil {
+		return name != "step" && !strings.HasPrefix(name, "optim/") && !strings.HasPrefix(name, "const/")
+	}
+	for i := range f.Manifest.Programs[0].Tensors {
+		if t := &f.Manifest.Programs[0].Tensors[i]; t.Name == name {
+			return t.Role == "param" || t.Role == "buffer"
+		}
+	}
+	return false
+}
+
+// writeONNX puts the tensors into the model that the folder keeps.
+func writeONNX(f *compiler.Folder, tensors []safetensors.Tensor, o *Options) error {
+	opt, err := f.Options()
+	if err != nil {
+		return err
+	}
+	m, err := onnx.Load(opt.Model, opt.Import)
+	if err != nil {
+		return compiler.Input(err)
+	}
+	defer m.Close()
+	if _, err := m.Import(); err != nil {
+		return compiler.Input(err)
+	}
+	known := m.Parameters()
+	weights := map[string][]byte{}
+	for _, t := range tensors {
+		if slices.ContainsFunc(known, func(p *onnx.Parameter) bool { return p.Name == t.Name }) {
+			weights[t.Name] = t.Data
+		}
+	}
+	text, err := m.Export(weights, o.Inference)
+	if err != nil {
+		return err
+	}
+	tmp := o.Out + ".tmp"
+	if err := os.WriteFile(tmp, text, 0o666); err != nil {
+		return err
+	}
+	return os.Rename(tmp, o.Out)
+}
