@@ -285,7 +285,7 @@ func dedupe(arrays []npz.Array) []npz.Array {
 func (s *session) dumpForward() error {
 	f := s.m.funcs[FuncForward]
 	if f == nil {
-		return usagef("this program has no @forward: compile with --forward")
+		return usagef("this program was compiled without @forward (gtc compile --forward)")
 	}
 	feed, err := s.m.newFeeder(f)
 	if err != nil {
