@@ -49,9 +49,9 @@ gtc   compiler
 gtc   compiler/explain
 
 tool  distributed/launch
-tool  compiler/check
+tool  compiler/check compiler/export
 tool  cmd/gtc
-tool  kernels/cpu/bench examples examples/shakespeare/prepare bench/step tests
+tool  kernels/cpu/bench examples examples/shakespeare/prepare bench/step tests tests/scripts
 `
 
 // towers says which towers a tower may import.
@@ -79,7 +79,7 @@ const crossings = "runtime/abi runtime/safetensors runtime/npz"
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
 // belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of
 // rank programs, both printed in the help.
-const commands = ". compiler compiler/check compiler/explain passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
+const commands = ". compiler compiler/check compiler/explain compiler/export passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
 	"distributed/launch runtime/abi runtime/train"
 
 const modulePath = "github.com/gtc-compiler/gtc"

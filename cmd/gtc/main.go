@@ -2,6 +2,8 @@
 // the work is done by package compiler and those below it.
 package main
 
+//go:generate go test -run TestDocs|TestPublic . -update
+
 import (
 	"context"
 	"errors"

@@ -88,8 +88,10 @@ func formatOf(o *Options) (string, error) {
 // resolve finds the compiled folder, if there is one, and where its tensors are.
 func resolve(o *Options) (*compiler.Folder, string, error) {
 	dir := filepath.Clean(o.Source)
-	if _, err := os.Stat(dir); err != nil {
+	if st, err := os.Stat(dir); err != nil {
 		return nil, "", err
+	} else if !st.IsDir() {
+		return nil, "", fmt.Errorf("%s is neither a folder made by gtc compile nor a checkpoint", dir)
 	}
 	from := o.Checkpoint
 	if !isFolder(dir) { // a checkpoint: DIR/checkpoints/step-N or DIR/checkpoints
