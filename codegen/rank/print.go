@@ -61,6 +61,9 @@ func lines(list []jen.Code) []jen.Code {
 	return append(out, jen.Line())
 }
 
+// keyed is one field of a composite literal. go vet wants fields of other packages' structs to be named.
+func keyed(name string, value any) jen.Code { return jen.Id(name).Op(":").Lit(value) }
+
 func (g *generator) printCall(c call) jen.Code {
 	fields := []jen.Code{jen.Id("Name").Op(":").Lit(c.name)}
 	if c.loc != "" {
@@ -80,7 +83,7 @@ func (g *generator) printCall(c call) jen.Code {
 	}
 	fields = append(fields, jen.Id("Out").Op(":").Index().Qual(trainPath, "Span").ValuesFunc(func(v *jen.Group) {
 		for _, o := range c.out {
-			v.Values(jen.Lit(o.Offset), jen.Lit(o.Type.Bytes()), jen.Lit(o.Type.DType.String()), jen.Lit(o.Name))
+			v.Values(keyed("Offset", o.Offset), keyed("Bytes", o.Type.Bytes()), keyed("DType", o.Type.DType.String()), keyed("Name", o.Name))
 		}
 	}))
 	return jen.Values(lines(fields)...)
@@ -129,7 +132,7 @@ func printComm(c *comm) []jen.Code {
 	if len(c.before) > 0 {
 		fields = append(fields, jen.Id("Before").Op(":").Index().Qual(trainPath, "Copy").ValuesFunc(func(v *jen.Group) {
 			for _, b := range c.before {
-				v.Values(jen.Lit(b.From), jen.Lit(b.To), jen.Lit(b.Bytes))
+				v.Values(keyed("From", b.From), keyed("To", b.To), keyed("Bytes", b.Bytes))
 			}
 		}))
 	}
@@ -177,7 +180,7 @@ func (g *generator) copies(v *jen.Group) {
 		if list := g.plan.Copies[fn.Name]; len(list) > 0 {
 			v.Line().Lit(fn.Name).Op(":").ValuesFunc(func(v *jen.Group) {
 				for _, c := range list {
-					v.Values(jen.Lit(c.From), jen.Lit(c.To), jen.Lit(c.Bytes))
+					v.Values(keyed("From", c.From), keyed("To", c.To), keyed("Bytes", c.Bytes))
 				}
 			})
 		}
