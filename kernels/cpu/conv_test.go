@@ -86,6 +86,10 @@ func TestConvAgainstLoops(t *testing.T) {
 		{n: 1, c: 3, h: 17, w: 17, o: 5, kh: 1, kw: 1, sh: 2, sw: 2, dh: 1, dw: 1, groups: 1},
 		{n: 2, c: 3, h: 12, w: 12, o: 16, kh: 4, kw: 4, sh: 4, sw: 4, dh: 1, dw: 1, groups: 1},
 		{n: 1, c: 2, h: 3, w: 3, o: 2, kh: 3, kw: 3, padT: 3, padL: 3, padB: 3, padR: 3, sh: 1, sw: 1, dh: 1, dw: 1, groups: 1},
+		{n: 2, c: 20, h: 9, w: 8, o: 30, kh: 1, kw: 1, sh: 1, sw: 1, dh: 1, dw: 1, groups: 2, bias: true},
+		{n: 2, c: 3, h: 12, w: 15, o: 4, kh: 5, kw: 4, padT: 3, padL: 2, padB: 1, padR: 4, sh: 2, sw: 4, dh: 3, dw: 2, groups: 1},
+		{n: 1, c: 3, h: 20, w: 20, o: 8, kh: 2, kw: 2, sh: 5, sw: 5, dh: 1, dw: 1, groups: 1},
+		{n: 1, c: 2, h: 8, w: 8, o: 3, kh: 3, kw: 3, padT: 5, padL: 4, padB: 4, padR: 5, sh: 3, sw: 2, dh: 2, dw: 1, groups: 1},
 		{n: 1, c: 70, h: 7, w: 7, o: 30, kh: 3, kw: 3, padT: 1, padL: 1, padB: 1, padR: 1, sh: 1, sw: 1, dh: 1, dw: 1, groups: 1},
 	}
 	onThreads(t, func(t *testing.T) {
