@@ -4,7 +4,7 @@
 // the first-level cache; A is read in place when its rows are contiguous in k and near one another, and packed into
 // tiles otherwise. Every element of C is one chain of multiply-adds over k in order, cut only at multiples
 // of GTC_KC, so the result depends neither on the number of threads nor on where a tile's edge falls.
-#include "gemm.h"
+#include "gemm_amx.h"
 #include "gemm_ukr.h"
 #include "gtc_math.h"
 #include "threads.h"
@@ -198,10 +198,13 @@ void gtc_rows(float *c, long ldc, gtc_mat a, const float *b, long ldb, long m, l
 	}
 }
 
-// apply_epilogue maps a finished block of C in place: 1 relu, 2 gelu (tanh form), 3 gelu (erf form).
-static void apply_epilogue(float *c, long ldc, long m, long n, int kind) {
-	for (long i = 0; i < m; i++) {
+// apply_epilogue maps a finished block of C in place: bias (may be NULL) is added, then 1 relu, 2 gelu (tanh form), 3 gelu
+// (erf form).
+static void apply_epilogue(float *c, long ldc, long m, long n, const float *bias, int kind) {
+	for (long i = 0; i < m && (bias || kind); i++) {
 		float *p = c + i * ldc;
+		if (bias)
+			for (long j = 0; j < n; j++) p[j] += bias[j];
 		if (kind == 1) {
 			for (long j = 0; j < n; j++) p[j] = p[j] > 0 || p[j] != p[j] ? p[j] : 0;
 		} else if (kind == 2) {
@@ -240,12 +243,28 @@ typedef struct {
 	int epilogue, add;
 } gemm_job;
 
-// run_serial computes a whole product on the calling thread.
-static void run_serial(const gemm_job *g) {
-	float *scratch = gtc_scratch(GTC_BLOCK_FLOATS * sizeof(float));
-	gtc_block(g->c, g->n, g->a, g->b, g->m, g->n, g->k, 0, ceil_div(g->n, GTC_NR), g->add, g->bias, scratch);
-	if (g->epilogue) apply_epilogue(g->c, g->n, g->m, g->n, g->epilogue);
+// on_tiles says whether a product goes to the tile unit: a function of the shape, never of the threads.
+static int on_tiles(const gemm_job *g) {
+	return gtc_amx_on() && g->m >= 32 && g->n >= 32 && g->k >= 32 && (double)g->m * (double)g->n * (double)g->k >= 1 << 20;
 }
+
+// run_part computes rows [i0, i1) and panels [j0, j1) of a product on the calling thread.
+static void run_part(const gemm_job *g, long i0, long i1, long j0, long j1) {
+	if (i1 <= i0 || j1 <= j0) return;
+	float *c = g->c + i0 * g->n;
+	gtc_mat a = {g->a.p + i0 * g->a.rs, g->a.rs, g->a.cs};
+	const float *late = NULL; // bias that the block routine does not add itself
+	if (on_tiles(g)) {
+		gtc_amx_block(c, g->n, a, g->b, i1 - i0, g->n, g->k, j0, j1, g->add, gtc_scratch(GTC_AMX_BYTES));
+		late = g->bias;
+	} else {
+		gtc_block(c, g->n, a, g->b, i1 - i0, g->n, g->k, j0, j1, g->add, g->bias, gtc_scratch(GTC_BLOCK_FLOATS * sizeof(float)));
+	}
+	long col = j0 * GTC_NR, cols = min_l(g->n, j1 * GTC_NR) - col;
+	apply_epilogue(c + col, g->n, i1 - i0, cols, late ? late + col : NULL, g->epilogue);
+}
+
+static void run_serial(const gemm_job *g) { run_part(g, 0, g->m, 0, ceil_div(g->n, GTC_NR)); }
 
 // split_grid picks how many parts of rows (in units of GTC_MR1) and of panels the threads form together: the least work
 // for the busiest thread, counting the packing of its panels as PACK rows.
@@ -272,13 +291,7 @@ static void run_parallel(const gemm_job *g) {
 		long ti = t / pn, tj = t % pn;
 		long i0 = min_l(g->m, units * ti / pm * GTC_MR1), i1 = min_l(g->m, units * (ti + 1) / pm * GTC_MR1);
 		long j0 = panels * tj / pn, j1 = panels * (tj + 1) / pn;
-		if (i1 > i0 && j1 > j0) {
-			float *c = g->c + i0 * g->n, *scratch = gtc_scratch(GTC_BLOCK_FLOATS * sizeof(float));
-			gtc_mat a = {g->a.p + i0 * g->a.rs, g->a.rs, g->a.cs};
-			gtc_block(c, g->n, a, g->b, i1 - i0, g->n, g->k, j0, j1, g->add, g->bias, scratch);
-			if (g->epilogue)
-				apply_epilogue(c + j0 * GTC_NR, g->n, i1 - i0, min_l(g->n, j1 * GTC_NR) - j0 * GTC_NR, g->epilogue);
-		}
+		run_part(g, i0, i1, j0, j1);
 	}
 }
 
@@ -308,21 +321,15 @@ static void run_split(const gemm_job *g, char *ws, long splits) {
 				const float *q = (const float *)(ws + (size_t)s * part) + i * g->n;
 				for (long j = 0; j < g->n; j++) c[j] += q[j];
 			}
-			if (g->bias)
-				for (long j = 0; j < g->n; j++) c[j] += g->bias[j];
-			if (g->epilogue) apply_epilogue(c, g->n, 1, g->n, g->epilogue);
+			apply_epilogue(c, g->n, 1, g->n, g->bias, g->epilogue);
 		}
 	}
 }
 
 // empty_k handles k == 0, for which the product is zero.
 static void empty_k(const gemm_job *g) {
-	for (long i = 0; i < g->m; i++)
-		for (long j = 0; j < g->n; j++) {
-			float *c = g->c + i * g->n + j;
-			*c = (g->add ? *c : 0) + (g->bias ? g->bias[j] : 0);
-		}
-	if (g->epilogue) apply_epilogue(g->c, g->n, g->m, g->n, g->epilogue);
+	if (!g->add) memset(g->c, 0, (size_t)(g->m * g->n) * sizeof(float));
+	apply_epilogue(g->c, g->n, g->m, g->n, g->bias, g->epilogue);
 }
 
 void gtc_gemm(const float *a, const float *b, const float *bias, float *c, void *ws, long batch, long m, long n, long k, long ta, long tb,

@@ -4,6 +4,8 @@ package cpu
 #cgo noescape gtc_gemm
 #cgo nocallback gtc_gemm
 #cgo nocallback gtc_gemm_workspace
+#cgo nocallback gtc_amx_set
+int gtc_amx_set(int on);
 #include <stddef.h>
 void gtc_gemm(const float *a, const float *b, const float *bias, float *c, void *ws, long batch, long m, long n, long k, long ta,
 	      long tb, long sa, long sb, long sc, long epilogue, long accumulate);
@@ -34,4 +36,17 @@ func Gemm(a, b, bias, c, ws unsafe.Pointer, batch, m, n, k, transA, transB, stri
 // GemmWorkspace gives the bytes of workspace that Gemm needs with the same integers.
 func GemmWorkspace(batch, m, n, k, transA, transB, strideA, strideB, strideC, epilogue, accumulate int) int {
 	return int(C.gtc_gemm_workspace(C.long(batch), C.long(m), C.long(n), C.long(k)))
+}
+
+// UseTileUnit makes later products that are large enough run on the CPU's matrix unit (AMX of Intel servers since 2023)
+// and reports whether they will: false where there is none. The unit multiplies bfloat16, so every float is split into
+// three bfloat16 parts and six partial products are summed in fp32; the result is closer to the true product than a chain of
+// fp32 multiply-adds (half its error, measured), but an infinite operand gives NaN, and the bits differ from those of the
+// vector unit. Off by default.
+func UseTileUnit(on bool) bool {
+	want := C.int(0)
+	if on {
+		want = 1
+	}
+	return C.gtc_amx_set(want) != 0
 }

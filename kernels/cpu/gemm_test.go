@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"unsafe"
 )
@@ -187,4 +188,36 @@ func TestGemmBitsDoNotDependOnThreads(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestGemmOnTileUnit(t *testing.T) {
+	if !UseTileUnit(true) {
+		t.Skip("this machine has no tile unit (AMX)")
+	}
+	defer UseTileUnit(false)
+	onThreads(t, func(t *testing.T) {
+		for _, s := range [][3]int{{128, 96, 128}, {100, 130, 141}, {33, 300, 257}, {800, 40, 33}, {65, 65, 400}} {
+			for _, tr := range [][2]int{{0, 0}, {0, 1}, {1, 0}, {1, 1}} {
+				gemmCase{batch: 1, m: s[0], n: s[1], k: s[2], ta: tr[0], tb: tr[1]}.run(t)
+				gemmCase{batch: 1, m: s[0], n: s[1], k: s[2], ta: tr[0], tb: tr[1], bias: true, accumulate: 1, epilogue: EpilogueGeluErf}.run(t)
+			}
+		}
+		gemmCase{batch: 5, m: 70, n: 130, k: 150, tb: 1}.run(t)
+	})
+}
+
+// TestGemmFromManyGoroutines calls kernels at once from several threads: all but one find the team busy and run alone.
+func TestGemmFromManyGoroutines(t *testing.T) {
+	SetThreads(2)
+	defer SetThreads(1)
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for range 20 {
+				gemmCase{batch: 1, m: 50, n: 70, k: 90, bias: true}.run(t)
+				gemmCase{batch: 7, m: 20, n: 30, k: 40, ta: 1}.run(t)
+			}
+		})
+	}
+	wg.Wait()
 }

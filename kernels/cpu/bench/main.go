@@ -29,7 +29,11 @@ func main() {
 	only := flag.String("only", "", "run only rows whose name contains this")
 	cpuTime := flag.Bool("cpu", false, "measure the thread's processor time, which other programs disturb less (Linux, -threads 1)")
 	budget := flag.Duration("time", 300*time.Millisecond, "time spent on each row")
+	tiles := flag.Bool("tiles", false, "use the tile unit (AMX) for matrix products where there is one")
 	flag.Parse()
+	if *tiles && !cpu.UseTileUnit(true) {
+		fmt.Println("no tile unit here; using the vector unit")
+	}
 	runtime.LockOSThread()
 	cpu.SetThreads(*threads)
 	clock := wall
