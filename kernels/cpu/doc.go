@@ -20,8 +20,9 @@
 // # Threads
 //
 // Kernels run on the number of threads given to SetThreads, through OpenMP with static schedules. Results do not depend
-// on timing, nor on the number of threads. A caller should hold its operating system thread
-// (runtime.LockOSThread), because OpenMP keeps one pool of workers per calling thread.
+// on timing, nor on the number of threads. With GCC on Linux this package brings its own thread team (team.c), which
+// serves every OpenMP region of the program, generated kernels included; idle threads sleep after 0.1 ms. Kernels may be
+// called from any goroutine; a call made while another one has the team runs on its own thread alone.
 //
 // # Machines
 //

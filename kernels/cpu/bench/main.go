@@ -128,17 +128,21 @@ func attentionRows() []row {
 
 func convRows() []row {
 	var rows []row
-	for _, s := range [][6]int{{64, 1, 28, 32, 3, 1}, {64, 32, 26, 64, 3, 1}, {8, 64, 56, 64, 3, 1}, {8, 64, 56, 128, 3, 2}, {8, 64, 56, 256, 1, 1}} {
-		n, c, h, o, k, st := s[0], s[1], s[2], s[3], s[4], s[5]
+	for _, s := range [][7]int{
+		{64, 1, 28, 32, 3, 1, 1}, {64, 32, 26, 64, 3, 1, 1}, {8, 64, 56, 64, 3, 1, 1}, {8, 64, 56, 128, 3, 2, 1}, {8, 64, 56, 256, 1, 1, 1},
+		{8, 64, 56, 64, 3, 1, 64},
+	} {
+		n, c, h, o, k, st, g := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
 		oh := (h-k)/st + 1
-		x, w, y := buffer(n*c*h*h), buffer(o*c*k*k), buffer(n*o*oh*oh)
-		ws := buffer(max(cpu.ConvBwdDataWorkspace(n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, 1),
-			cpu.ConvBwdWeightWorkspace(n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, 1)) / 4)
-		name, work := fmt.Sprintf("conv %d->%d %dx%d k%d s%d", c, o, h, h, k, st), 2*float64(n*o*oh*oh)*float64(c*k*k)
+		x, w, y := buffer(n*c*h*h), buffer(o*c/g*k*k), buffer(n*o*oh*oh)
+		ws := buffer(max(cpu.ConvFwdWorkspace(n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, g),
+			cpu.ConvBwdDataWorkspace(n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, g),
+			cpu.ConvBwdWeightWorkspace(n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, g)) / 4)
+		name, work := fmt.Sprintf("conv %d->%d/%d %dx%d k%d s%d", c, o, g, h, h, k, st), 2*float64(n*o*oh*oh)*float64(c/g*k*k)
 		rows = append(rows,
-			row{name + " fwd", work, func() { cpu.ConvFwd(x, w, nil, y, ws, n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, 1) }},
-			row{name + " bwd data", work, func() { cpu.ConvBwdData(y, w, x, ws, n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, 1) }},
-			row{name + " bwd weight", work, func() { cpu.ConvBwdWeight(x, y, w, ws, n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, 1) }})
+			row{name + " fwd", work, func() { cpu.ConvFwd(x, w, nil, y, ws, n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, g) }},
+			row{name + " bwd data", work, func() { cpu.ConvBwdData(y, w, x, ws, n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, g) }},
+			row{name + " bwd weight", work, func() { cpu.ConvBwdWeight(x, y, w, ws, n, c, h, h, o, k, k, oh, oh, 0, 0, st, st, 1, 1, g) }})
 	}
 	return rows
 }
