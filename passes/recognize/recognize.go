@@ -17,6 +17,7 @@
 //	x*sigmoid(x)                              silu
 //	log(softmax(x)); its picked element       log_softmax; xent
 //	x·w + row                                 matmul with bias
+//	max_pool(relu(x + a number per channel))  the same with max_pool(x) innermost
 //
 // Each match leaves a remark, and each softmax that is nearly an attention leaves one that says what kept it
 // from being one. Rotary embedding is pointwise and stays as it is.
@@ -79,6 +80,8 @@ func trained(f *ir.Func) map[*ir.Value]bool {
 func (m *matcher) step(b *ir.Builder, op *ir.Op) []*ir.Value {
 	var v *ir.Value
 	switch op.Def {
+	case ops.MaxPoolDef:
+		return m.pool(b, op)
 	case ops.MatMulDef:
 		v = m.attention(b, op)
 	case ops.AddDef:
