@@ -151,7 +151,7 @@ func (s *splitter) emit(op *ir.Op, plan layout.Plan) ([]*ir.Value, error) {
 		attrs = r(op, inDims, outDims)
 	}
 	s.b.Loc = op.Loc
-	outs := s.b.EmitN(op.Def, attrs, in...)
+	outs := slices.Clone(s.b.EmitN(op.Def, attrs, in...))
 	for i, w := range outs {
 		if !slices.Equal(w.Type.Dims, outDims[i]) {
 			return nil, fmt.Errorf("BUG: %s makes %s on a rank, its factor rule says %v", op.Def.Name, w.Type, outDims[i])
