@@ -209,7 +209,7 @@ func (p *printer) reduces() bool {
 // parallel prints the directive that shares n iterations among threads, when the work is worth it.
 func (p *printer) parallel(n int) {
 	if n > 1 && p.k.Rows()*p.k.RowElems()*len(p.k.Insts) >= parallelWork {
-		p.line("#pragma omp parallel for schedule(static) num_threads(gtc_threads) if (gtc_threads > 1)")
+		p.line("#pragma omp parallel for schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)")
 	}
 }
 
@@ -239,7 +239,7 @@ func (p *printer) chunks() {
 		elems := p.k.Params[in.Param].Elems
 		t := p.accType(i)
 		if elems*n >= parallelWork {
-			p.line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (gtc_threads > 1)")
+			p.line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)")
 		} else if elems > 1 {
 			p.line("#pragma omp simd")
 		}

@@ -160,7 +160,7 @@ func (p *printer) simd(t int, reductions []string, alone bool) {
 		return
 	}
 	if alone && p.k.RowElems()*len(p.k.Insts) >= parallelWork {
-		p.line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (gtc_threads > 1)%s", clause)
+		p.line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)%s", clause)
 		return
 	}
 	p.line("#pragma omp simd%s", clause)
