@@ -208,7 +208,10 @@ Of the programs, under gtc run or alone:
 Of the job:
   RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT   as torchrun sets them; those of Slurm and Open MPI are read too
   GTC_TOKEN=SECRET    needed by every rank when MASTER_ADDR is not this machine
-  GTC_PORT=N          port of a rank, when a firewall leaves only some open
+  GTC_PORT=N          the port to meet at, instead of MASTER_PORT
+  GTC_TIMEOUT=30s     longest wait for another rank without progress, when --timeout does not say
+  GTC_COMM=auto       shm or tcp: what the ranks talk through
+  GTC_SHM_DIR=FOLDER  where shared memory files are made, when /dev/shm is too small
   OMP_NUM_THREADS=N   threads of a rank, when --threads does not say`,
 	}
 }

@@ -22,7 +22,7 @@ ranks on several machines, run GTC-OUT/bin/rank-N under torchrun, mpirun or srun
 Flags of the ranks:
 ` + rankFlags(),
 		Example:            "  gtc run gtc-out --data train.npz --eval-data test.npz --epochs 5 --save-every 500 --resume",
-		DisableFlagParsing: true,
+		DisableFlagParsing: true, DisableFlagsInUseLine: true,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return nil, cobra.ShellCompDirectiveFilterDirs

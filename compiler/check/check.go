@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/distributed/launch"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
@@ -92,7 +93,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 
 // bind chooses what the flags leave open and the reference tells: the dims of inputs, and the loss.
 func bind(o *compiler.Options, ref *npz.File) error {
-	o.Build, o.Pass.Check, o.Pass.SyncBN, o.Source = true, true, true, false
+	o.Pass.Check, o.Pass.SyncBN = true, true
 	m, err := onnx.Load(o.Model, o.Import)
 	if err != nil {
 		return compiler.Input(err)
@@ -144,32 +145,41 @@ func has(f *npz.File, name string) bool {
 
 // one is one compiled and executed configuration.
 type one struct {
-	name, results string
-	parameters    []*onnx.Parameter
+	name, dir, results string
+	bins               []string
+	parameters         []*onnx.Parameter
 }
 
-// runAll compiles and runs one program for each curve that the reference has, at least one, side by side.
-func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, dir string) ([]one, error) {
-	var runs []one
-	var errs []error
-	var wg sync.WaitGroup
+// runAll compiles and runs one program for each curve that the reference has, at least one.
+func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, dir string) ([]*one, error) {
+	var runs []*one
 	for i, c := range curves {
 		if !has(ref, "curve/"+c.name) && (i > 0 || has(ref, "curve/"+curves[1].name)) {
 			continue
 		}
-		runs, errs = append(runs, one{name: c.name}), append(errs, nil)
+		r := &one{name: c.name, dir: filepath.Join(dir, c.name)}
+		opt := *base
+		opt.Out, opt.Pass.Optimizer = r.dir, c.opt
+		res, err := compiler.Run(ctx, &opt)
+		if err != nil {
+			return nil, err
+		}
+		r.parameters = res.Parameters
+		for k := range max(1, res.Manifest.Ranks) {
+			r.bins = append(r.bins, filepath.Join(r.dir, "bin", fmt.Sprintf("rank-%d", k)))
+		}
+		runs = append(runs, r)
 	}
-	for i := range runs {
+	if err := build.Runtime(ctx, runs[0].dir); err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(runs))
+	var wg sync.WaitGroup
+	for i, r := range runs {
 		wg.Go(func() {
-			r := &runs[i]
-			opt := *base
-			opt.Out = filepath.Join(dir, r.name)
-			for _, c := range curves {
-				if c.name == r.name {
-					opt.Pass.Optimizer = c.opt
-				}
+			if errs[i] = build.Binaries(ctx, r.dir); errs[i] == nil {
+				errs[i] = r.run(ctx, o, ref)
 			}
-			errs[i] = r.run(ctx, o, &opt, ref)
 		})
 	}
 	wg.Wait()
@@ -181,23 +191,13 @@ func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.Fi
 	return runs, nil
 }
 
-// run compiles one configuration and starts its ranks.
-func (r *one) run(ctx context.Context, o *Options, opt *compiler.Options, ref *npz.File) error {
-	res, err := compiler.Run(ctx, opt)
-	if err != nil {
-		return err
-	}
-	r.parameters = res.Parameters
-	f := &compiler.Folder{Dir: opt.Out, Manifest: res.Manifest}
-	bins, err := f.Binaries()
-	if err != nil {
-		return err
-	}
+// run starts the ranks of one configuration.
+func (r *one) run(ctx context.Context, o *Options, ref *npz.File) (err error) {
 	steps := 1
 	if h, err := ref.Header("curve/" + r.name); err == nil {
 		steps = h.Count()
 	}
-	if r.results, err = filepath.Abs(filepath.Join(opt.Out, "results.npz")); err != nil {
+	if r.results, err = filepath.Abs(filepath.Join(r.dir, "results.npz")); err != nil {
 		return err
 	}
 	path, err := filepath.Abs(o.Reference)
@@ -210,7 +210,7 @@ func (r *one) run(ctx context.Context, o *Options, opt *compiler.Options, ref *n
 	}
 	var out strings.Builder
 	w := &lockedWriter{w: &out}
-	if err := launch.Local(ctx, launch.Options{Bins: bins, Args: args, Dir: opt.Out, Stdout: w, Stderr: w}); err != nil {
+	if err := launch.Local(ctx, launch.Options{Bins: r.bins, Args: args, Dir: r.dir, Stdout: w, Stderr: w}); err != nil {
 		return &RunError{Err: err, Output: strings.TrimSpace(out.String())}
 	}
 	return nil
