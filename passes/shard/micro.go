@@ -22,6 +22,9 @@ func (o *obstacle) explain(mb int) error {
 	if o.value != nil {
 		e.Note("it is %q %s", o.value.Name, o.value.Type)
 	}
+	if o.f.Name == "forward" {
+		return e.Note("@forward is compiled only on request; training does not need it")
+	}
 	return e.Note("use more ranks, or a smaller batch, instead of micro-batches")
 }
 
