@@ -296,7 +296,7 @@ func (x *tour) kernel(value string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := regexp.MustCompile(`C\.(k\d+_\w+)`).FindStringSubmatch(entry)
+	name := regexp.MustCompile(` = (k\d+_\w+)"`).FindStringSubmatch(entry)
 	text, err := x.file("kernels.c")
 	if err != nil || name == nil {
 		return "", fmt.Errorf("no generated kernel makes %q: %w", value, err)

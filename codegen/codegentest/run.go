@@ -49,7 +49,7 @@ func main() {
 	for _, fn := range os.Args[2:] {
 		copy(arena, image)
 		for _, c := range prog0.Program.Funcs[fn] {
-			if bad := c.Run(unsafe.Pointer(&arena[0])); bad >= 0 {
+			if bad := c.Run(unsafe.Pointer(&arena[0]), c.At); bad >= 0 {
 				fmt.Fprintln(os.Stderr, c.Name, "refused row", bad)
 			}
 		}

@@ -12,17 +12,24 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
-// Built is a kernel with the values that its buffers stand for, in the order of its Params.
+// Arg is what a kernel's buffer stands for: a value, from element Start on. Offsets are arguments rather than part of
+// the kernel, so that the steps of an unrolled loop, which differ in nothing else, share one.
+type Arg struct {
+	Value *ir.Value
+	Start int
+}
+
+// Built is a kernel with the arguments for its Params, in order.
 type Built struct {
 	Kernel *kir.Kernel
-	Args   []*ir.Value
+	Args   []Arg
 }
 
 type builder struct {
 	g      group.Group
 	space  *group.Space
 	k      *kir.Kernel
-	args   []*ir.Value
+	args   []Arg
 	value  map[*ir.Value]int // instruction of a value made in the group
 	loads  map[string]int    // CSE of instructions by their text
 	stored []*ir.Value
@@ -110,7 +117,8 @@ func (b *builder) reduce(op *ir.Op, impl kir.Impl) error {
 		if err != nil {
 			return err
 		}
-		b.emit(kir.Inst{Op: "acc", Fn: impl.ReduceOp, DType: out.Type.DType, Args: []int{n}, Param: b.param(out, true), Access: acc})
+		to := b.param(out, true, &acc)
+		b.emit(kir.Inst{Op: "acc", Fn: impl.ReduceOp, DType: out.Type.DType, Args: []int{n}, Param: to, Access: acc})
 		return nil
 	}
 	return b.done(out, n) // nothing is reduced: the dims had size 1
@@ -145,7 +153,8 @@ func (b *builder) done(v *ir.Value, n int) error {
 	if err != nil {
 		return err
 	}
-	b.emit(kir.Inst{Op: "store", DType: v.Type.DType, Args: []int{n}, Param: b.param(v, true), Access: acc})
+	to := b.param(v, true, &acc)
+	b.emit(kir.Inst{Op: "store", DType: v.Type.DType, Args: []int{n}, Param: to, Access: acc})
 	return nil
 }
 
@@ -194,7 +203,8 @@ func (b *builder) operand(op *ir.Op, v *ir.Value) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return b.emit(kir.Inst{Op: "load", DType: src.Type.DType, Param: b.param(src, false), Access: at}), nil
+	from := b.param(src, false, &at)
+	return b.emit(kir.Inst{Op: "load", DType: src.Type.DType, Param: from, Access: at}), nil
 }
 
 // expr appends the instructions of one scalar expression and gives the last.
@@ -240,12 +250,14 @@ func (b *builder) exprOnce(op *ir.Op, e *kir.Expr, t dtype.DType) (int, error) {
 	return b.emit(in), nil
 }
 
-// param is the number of v's buffer among the kernel's.
-func (b *builder) param(v *ir.Value, out bool) int {
-	i := slices.Index(b.args, v)
+// param is the number of the kernel's buffer for v under access a, whose offset moves into the argument.
+func (b *builder) param(v *ir.Value, out bool, a *kir.Access) int {
+	arg := Arg{v, a.Offset}
+	a.Offset = 0
+	i := slices.Index(b.args, arg)
 	if i < 0 {
 		i = len(b.args)
-		b.args = append(b.args, v)
+		b.args = append(b.args, arg)
 		b.k.Params = append(b.k.Params, kir.Param{DType: v.Type.DType, Elems: v.Type.Elems()})
 	}
 	b.k.Params[i].Out = b.k.Params[i].Out || out

@@ -246,7 +246,7 @@ func (m *machine) run(f *function, micro int) error {
 			t1 = time.Now()
 		}
 		if s.do == doKernel {
-			if row := s.call.Run(m.base); row >= 0 {
+			if row := s.call.Run(m.base, s.call.At); row >= 0 {
 				return &rowError{call: s.call, row: row}
 			}
 		} else {

@@ -50,7 +50,7 @@ func floats(m *machine, offset, n int) []float32 {
 // it is used, and slices by rank and by micro-batch.
 func TestCollectivesAlongAxes(t *testing.T) {
 	mesh := []abi.Axis{{Name: "dp", Size: 2}, {Name: "tp", Size: 2}}
-	noop := func(unsafe.Pointer) int64 { return -1 }
+	noop := func(unsafe.Pointer, []int) int64 { return -1 }
 	calls := []Call{
 		{Name: "sum", Comm: &Comm{Kind: "all_reduce", Axis: "dp", Op: "sum", DType: "f32", Offset: 64, Bytes: 16, Tensor: "sum",
 			Before: []Copy{{From: 0, To: 64, Bytes: 16}}}},
@@ -125,7 +125,7 @@ func TestOneRankNeedsNoCommunicator(t *testing.T) {
 }
 
 func TestDamagedProgramsAreFoundBeforeTheyRun(t *testing.T) {
-	ok := func(unsafe.Pointer) int64 { return -1 }
+	ok := func(unsafe.Pointer, []int) int64 { return -1 }
 	for want, c := range map[string]Call{
 		"leaves the arena":           {Comm: &Comm{Kind: "all_reduce", Axis: "dp", DType: "f32", Offset: 4000, Bytes: 100}},
 		"which mesh [dp=1] does not": {Comm: &Comm{Kind: "all_reduce", Axis: "tp", DType: "f32"}},

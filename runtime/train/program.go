@@ -37,8 +37,10 @@ type Span struct {
 type Call struct {
 	Name string // the value it makes and the kernel, such as "h = k17" or "h = Gemm"
 	Loc  string // where the model says so: "/0/Gemm" model.py:41
-	// Run launches the kernel on the arena at b. It returns -1, or the first row whose index was out of range.
-	Run func(b unsafe.Pointer) int64
+	// Run launches the kernel on the arena at b, with At. It returns -1, or the first row whose index was out of range.
+	Run func(b unsafe.Pointer, at []int) int64
+	// At holds the offsets of operands in the arena, bytes, then sizes: what tells calls of one kernel apart.
+	At []int
 	// Comm, when set, is a collective that starts here and runs beside later calls.
 	Comm *Comm
 	// Wait lists the calls (by position) whose collectives must be over before this one runs.

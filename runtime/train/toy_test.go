@@ -86,11 +86,11 @@ func (t *toy) program(tb testing.TB) *Program {
 		Mesh: []abi.Axis{{Name: "dp", Size: t.dp}}, Options: map[string]string{"lr": "0.05", "dp": fmt.Sprint(t.dp)},
 		Train: abi.Train{Batch: t.batch, RankBatch: rows, DP: t.dp, Microbatches: t.micro, Optimizer: "sgd", LR: 0.05, Weighted: true, Tokens: 1, Metric: "accuracy"}}
 	p := &Program{Funcs: map[string][]Call{FuncStep: t.stepCalls(rows, bucket), FuncEval: t.evalCalls(rows, sums), FuncForward: {
-		{Name: "out0 = Dot", Loc: "toy.py:1", Run: func(b unsafe.Pointer) int64 { t.forward(b, rows); return -1 },
+		{Name: "out0 = Dot", Loc: "toy.py:1", Run: func(b unsafe.Pointer, _ []int) int64 { t.forward(b, rows); return -1 },
 			Out: []Span{{out.Offset, out.Bytes, "f32", "out0"}}}}}}
 	if t.micro > 1 {
 		prog.Funcs = append(prog.Funcs, abi.Func{Name: FuncMicro, Inputs: inputs})
-		p.Funcs[FuncMicro] = []Call{{Name: "accum = Grad", Loc: "toy.py:2", Run: func(b unsafe.Pointer) int64 { t.grads(b, rows, "accum/w"); return -1 }}}
+		p.Funcs[FuncMicro] = []Call{{Name: "accum = Grad", Loc: "toy.py:2", Run: func(b unsafe.Pointer, _ []int) int64 { t.grads(b, rows, "accum/w"); return -1 }}}
 	}
 	man.Programs = []abi.Program{prog}
 	var err error
@@ -128,7 +128,7 @@ func (t *toy) grads(b unsafe.Pointer, rows int, bucket string) {
 
 func (t *toy) stepCalls(rows int, bucket abi.Tensor) []Call {
 	grad := Call{Name: "bucket = Grad", Loc: "toy.py:2", Out: []Span{{bucket.Offset, bucket.Bytes, "f32", "bucket"}}}
-	grad.Run = func(b unsafe.Pointer) int64 {
+	grad.Run = func(b unsafe.Pointer, _ []int) int64 {
 		if t.hook != nil {
 			t.hook(t.rank, 1+*(*int64)(unsafe.Add(b, t.arena["step"])))
 		}
@@ -138,7 +138,7 @@ func (t *toy) stepCalls(rows int, bucket abi.Tensor) []Call {
 		return t.refuse - 1
 	}
 	update := Call{Name: "w.next = k1_sgd", Loc: "toy.py:3", Out: []Span{{t.arena["w"], 4 * t.dim, "f32", "w.next"}}}
-	update.Run = func(b unsafe.Pointer) int64 { t.update(b, rows); return -1 }
+	update.Run = func(b unsafe.Pointer, _ []int) int64 { t.update(b, rows); return -1 }
 	calls := []Call{grad}
 	if t.dp > 1 {
 		calls = append(calls, Call{Name: "bucket = all_reduce", Loc: "toy.py:2", Out: grad.Out, Comm: &Comm{Kind: "all_reduce", Axis: "dp", Op: "sum",
@@ -165,7 +165,7 @@ func (t *toy) update(b unsafe.Pointer, rows int) {
 }
 
 func (t *toy) evalCalls(rows int, sums abi.Tensor) []Call {
-	calls := []Call{{Name: "sums = Sums", Loc: "toy.py:4", Run: func(b unsafe.Pointer) int64 {
+	calls := []Call{{Name: "sums = Sums", Loc: "toy.py:4", Run: func(b unsafe.Pointer, _ []int) int64 {
 		t.forward(b, rows)
 		y, target, weight, s := t.f32(b, "out0", rows), t.f32(b, "target", rows), t.f32(b, "sample_weight", rows), t.f32(b, "sums", 3)
 		clear(s)

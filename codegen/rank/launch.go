@@ -1,0 +1,105 @@
+package rank
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+)
+
+// launchers are the Go functions through which calls reach kernels: one for each kernel, and for each way in which a
+// template is called (which of its operands are there, and its floats). What differs between calls is in their At.
+type launchers struct {
+	names map[string]string // what a launcher does -> its name
+	count map[string]int    // of a template
+	code  []jen.Code
+}
+
+// launcher gives the name of the launcher for c, and c's At.
+func (g *generator) launcher(c call) (name string, at []int) {
+	var key strings.Builder
+	fmt.Fprint(&key, c.fn, c.status, len(c.ints), c.floats)
+	for _, a := range c.args {
+		fmt.Fprint(&key, a.null)
+		if !a.null {
+			at = append(at, a.offset)
+		}
+	}
+	at = append(at, c.ints...)
+	name, ok := g.launch.names[key.String()]
+	if !ok {
+		name = g.launch.name(c)
+		g.launch.names[key.String()] = name
+		g.launch.code = append(g.launch.code, launcherCode(name, c))
+	}
+	return name, at
+}
+
+// name is k7 for the kernel k7_recip, gemm1, gemm2, ... for the template Gemm.
+func (l *launchers) name(c call) string {
+	if !c.template {
+		name, _, _ := strings.Cut(c.fn, "_")
+		return name
+	}
+	l.count[c.fn]++
+	return fmt.Sprintf("%s%s%d", strings.ToLower(c.fn[:1]), c.fn[1:], l.count[c.fn])
+}
+
+// launcherCode is a launcher: it calls c's kernel on the arena at b, with the offsets and integers in at.
+func launcherCode(name string, c call) jen.Code {
+	var args []jen.Code
+	n := 0
+	next := func() jen.Code {
+		n++
+		return jen.Id("at").Index(jen.Lit(n - 1))
+	}
+	for _, a := range c.args {
+		if a.null {
+			args = append(args, jen.Nil())
+		} else {
+			args = append(args, jen.Qual("unsafe", "Add").Call(jen.Id("b"), next()))
+		}
+	}
+	for range c.ints {
+		args = append(args, next())
+	}
+	for _, x := range c.floats {
+		args = append(args, jen.Lit(x))
+	}
+	fn := jen.Qual("C", c.fn)
+	if c.template {
+		fn = jen.Qual(cpuPath, c.fn)
+	}
+	f := jen.Func().Id(name).Params(jen.Id("b").Qual("unsafe", "Pointer"), jen.Id("at").Index().Int()).Int64()
+	if c.status {
+		return f.Block(jen.Return(fn.Call(args...)))
+	}
+	return f.Block(fn.Call(args...), jen.Return(jen.Lit(-1)))
+}
+
+// printLaunchers prints all launchers, the only code of the package.
+func (g *generator) printLaunchers(pkg string) ([]byte, error) {
+	f := jen.NewFile(pkg)
+	f.HeaderComment(header)
+	if len(g.names) > 0 {
+		f.CgoPreamble(g.preamble())
+	}
+	f.Comment("Launchers: b is the arena, at the offsets of operands in it, then sizes. They return -1, or the first row that was refused.")
+	for _, code := range g.launch.code {
+		f.Line()
+		f.Add(code)
+	}
+	var b bytes.Buffer
+	err := f.Render(&b)
+	return b.Bytes(), err
+}
+
+// preamble declares the kernels to cgo and tells it that they keep no pointers and call no Go.
+func (g *generator) preamble() string {
+	var b strings.Builder
+	for _, n := range g.names {
+		fmt.Fprintf(&b, "#cgo noescape %s\n#cgo nocallback %s\n", n, n)
+	}
+	return b.String() + `#include "kernels.h"`
+}
