@@ -50,9 +50,18 @@ var (
 	gpt      = filepath.Join(root, "examples/shakespeare/gpt.onnx")
 	digits   = filepath.Join(root, "examples/mnist/train.npz")
 	unseen   = filepath.Join(root, "examples/mnist/test.npz")
-	plays    = filepath.Join(root, "examples/shakespeare/train.bin")
 	classify = "cross_entropy"
 )
+
+// plays makes the token file that trains gpt; the repository holds only its text.
+func plays(t testing.TB) string {
+	t.Helper()
+	code, text := command(context.Background(), root, nil, "go", "run", "./examples/shakespeare/prepare", "-out", scratch)
+	if code != 0 {
+		t.Fatal(text)
+	}
+	return filepath.Join(scratch, "train.bin")
+}
 
 // shared is a model of ../shared.
 func shared(t testing.TB, name string) string {

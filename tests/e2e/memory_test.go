@@ -33,7 +33,7 @@ func TestArenaIsWhatThePlanSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := start(t, res.Dir, 1, "--data", plays, "--steps", "100000", "--checkpoint-dir", filepath.Join(t.TempDir(), "c"), "--save-every", "10")
+	j := start(t, res.Dir, 1, "--data", plays(t), "--steps", "100000", "--checkpoint-dir", filepath.Join(t.TempDir(), "c"), "--save-every", "10")
 	first := j.until("start", 0)
 	if first.Arena != plan {
 		t.Errorf("the program allocated %d bytes, the plan says %d", first.Arena, plan)
