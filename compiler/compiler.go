@@ -102,6 +102,11 @@ func lower(o *Options, res *Result, use func(m *onnx.Model) error) error {
 		}
 		return Input(err)
 	}
+	for _, r := range c.Remarks {
+		if text, ok := strings.CutPrefix(r.Text, "warning: "); ok {
+			res.Warnings = append(res.Warnings, text)
+		}
+	}
 	res.LowerTime = time.Since(start)
 	return use(model)
 }

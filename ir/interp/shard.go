@@ -48,8 +48,8 @@ func Join(dim int, parts []*ir.Array) *ir.Array {
 	return out
 }
 
-// Shard is what rank (in micro-batch micro) holds of the whole array x. A partial sum lies on the first rank of
-// its axes, zeros on the others.
+// Shard is what rank (in micro-batch micro) holds of the whole array x. Each rank has a share of a partial sum;
+// of integers the first has all.
 func Shard(m mesh.Mesh, s mesh.Sharding, rank, micro int, x *ir.Array) *ir.Array {
 	coord := func(axis string) int {
 		if axis == mesh.TimeAxis {
@@ -63,11 +63,26 @@ func Shard(m mesh.Mesh, s mesh.Sharding, rank, micro int, x *ir.Array) *ir.Array
 		}
 	}
 	for _, axis := range s.Partial {
-		if coord(axis) != 0 {
-			return ir.NewArray(x.Type)
-		}
+		x = share(x, coord(axis), m.Size(axis))
 	}
 	return x
+}
+
+// share is what the k-th of n holds of a partial sum: -x/2, and the first what is missing to x, so that an op that is
+// not linear is found out.
+func share(x *ir.Array, k, n int) *ir.Array {
+	out := copyOf(x)
+	for i := range out.F {
+		if out.F[i] /= 2; k > 0 {
+			out.F[i] = -out.F[i]
+		} else {
+			out.F[i] *= float64(n + 1)
+		}
+	}
+	if k > 0 {
+		clear(out.I)
+	}
+	return out
 }
 
 // Unshard puts the parts of all ranks together (one micro-batch: s must not name mesh.TimeAxis). Partial sums are
