@@ -158,7 +158,7 @@ program per rank, C kernels, no Python at run time.
     gtc export gtc-out -o trained.onnx
 
 Exit codes: 0 done; 1 failed, or gtc check found a difference; 2 wrong flags, model, data or checkpoint; 3 another rank
-was lost; 130 and 143 ended by SIGINT and SIGTERM.`
+was lost; 130 and 143 ended by SIGINT and SIGTERM; 137 and the like: a signal ended a rank (128 and its number).`
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -46,8 +47,8 @@ Flags of the ranks:
 		if n := f.Manifest.Options["threads"]; n != "" && n != "0" && os.Getenv("OMP_NUM_THREADS") == "" && !gives(args, "threads") {
 			args = append([]string{"--threads", n}, args...)
 		}
-		// launch.Local takes the signals itself and passes them on to the ranks.
-		err = launch.Local(cmd.Context(), launch.Options{Bins: bins, Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()})
+		// launch.Local takes the signals itself and passes them on to the ranks, which save and end.
+		err = launch.Local(context.WithoutCancel(cmd.Context()), launch.Options{Bins: bins, Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()})
 		if err != nil && len(bins) == 1 {
 			return &silentError{launch.ExitCode(err)} // the one rank has said why
 		}
