@@ -8,7 +8,8 @@
 // bucket runs right behind its last operand, with everything that comes later beside it, as in PyTorch's
 // DistributedDataParallel (Li et al. 2020, arXiv:2006.15704). A bucket also ends before the first op that reads a
 // result of it. What is needed while others are still being made (statistics in the middle of the forward pass)
-// stays by itself, so that it never waits for a bucket. The order is fixed, so results are bit for bit the same in
+// stays out of the buckets, so that it never waits for one; it goes together only with the like that is made right
+// beside it. The order is fixed, so results are bit for bit the same in
 // every run.
 package overlap
 
@@ -25,6 +26,9 @@ const (
 	maxBucket = 25 << 20
 	minBucket = 64 << 10
 )
+
+// nearby is how many ops a reduction that is soon needed may wait for the next.
+const nearby = 24
 
 // Run buckets the collectives of every function. After it the order of ops is the order of execution.
 func Run(c *pass.Context) (err error) {
@@ -76,14 +80,37 @@ func bucket(c *pass.Context, f *ir.Func) {
 		return
 	}
 	lastReady, total := list[len(list)-1].ready, 0
-	list = slices.DeleteFunc(list, func(r reduce) bool { return r.deadline < lastReady })
+	var urgent, late []reduce
 	for _, r := range list {
+		if r.deadline < lastReady {
+			urgent = append(urgent, r)
+			continue
+		}
+		late = append(late, r)
 		total += r.bytes
 	}
 	limit := c.Opt.BucketBytes
 	if limit <= 0 {
 		limit = max(min(maxBucket, total/4), minBucket)
 	}
+	for _, b := range fill(urgent, minBucket, nearby) {
+		join(c, f, b)
+	}
+	buckets := fill(late, limit, len(f.Ops))
+	for i, b := range buckets {
+		join(c, f, b)
+		bytes := 0
+		for _, r := range b {
+			bytes += r.bytes
+		}
+		a := b[0].op.Attrs.(ops.AllReduceAttrs)
+		c.Remark(nil, "@%s bucket %d of %d: %d tensors, %d bytes over %s, from %%%s on", f.Name, i+1, len(buckets), len(b), bytes, a.Axis, b[len(b)-1].op.In[0].Name)
+	}
+}
+
+// fill deals reductions into buckets that are closed when they hold limit bytes, when their first result is needed,
+// or when the next reduction is more than span ops behind the first.
+func fill(list []reduce, limit, span int) [][]reduce {
 	var buckets [][]reduce
 	open := map[any]int{} // kind -> bucket
 	for _, r := range list {
@@ -94,7 +121,7 @@ func bucket(c *pass.Context, f *ir.Func) {
 			for _, q := range b {
 				size, deadline = size+q.bytes, min(deadline, q.deadline)
 			}
-			ok = size < limit && r.ready < deadline
+			ok = size < limit && r.ready < deadline && r.ready-b[0].ready <= span
 		}
 		if !ok {
 			k = len(buckets)
@@ -103,15 +130,7 @@ func bucket(c *pass.Context, f *ir.Func) {
 		}
 		buckets[k] = append(buckets[k], r)
 	}
-	for i, b := range buckets {
-		join(c, f, b)
-		bytes := 0
-		for _, r := range b {
-			bytes += r.bytes
-		}
-		a := b[0].op.Attrs.(ops.AllReduceAttrs)
-		c.Remark(nil, "@%s bucket %d of %d: %d tensors, %d bytes over %s, from %%%s on", f.Name, i+1, len(buckets), len(b), bytes, a.Axis, b[len(b)-1].op.In[0].Name)
-	}
+	return buckets
 }
 
 // join makes one op of the reductions, in the place of the last.
