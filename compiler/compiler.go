@@ -68,93 +68,98 @@ func Input(err error) error {
 
 // Lower imports the model and runs all passes; nothing is written.
 func Lower(o *Options) (*Result, error) {
-	res := &Result{Dir: o.Out}
-	return res, lower(o, res, func(*onnx.Model) error { return nil })
+	model, res, err := lower(o)
+	if model != nil {
+		model.Close()
+	}
+	return res, err
 }
 
 // Makers tells which C function, template or collective makes each stored value of a lowered module.
 func (r *Result) Makers() (map[*ir.Value]string, error) {
-	src, err := rank.Generate(r.Module, r.Context.Plan, "prog0", 0)
+	src, err := rank.Generate("prog0", rank.Program{Module: r.Module, Plan: r.Context.Plan})
 	if err != nil {
 		return nil, err
 	}
 	return src.Makers, nil
 }
 
-// lower fills res and calls use while the model's file is open.
-func lower(o *Options, res *Result, use func(m *onnx.Model) error) error {
+// lower is Lower with the model's file left open, nil when it could not be opened. The result is as far as it came.
+func lower(o *Options) (*onnx.Model, *Result, error) {
 	start := time.Now()
+	res := &Result{Dir: o.Out}
 	model, err := onnx.Load(o.Model, o.Import)
 	if err != nil {
-		return Input(err)
+		return nil, res, Input(err)
 	}
-	defer model.Close()
 	m, err := model.Import()
 	if err != nil {
-		return Input(err)
+		return model, res, Input(err)
 	}
-	c := &pass.Context{Module: m, Opt: &o.Pass}
-	res.Module, res.Context, res.Warnings, res.Parameters = m, c, model.Warnings, model.Parameters()
-	if err := passes.Run(c, passes.Table); err != nil {
+	res.Module, res.Context = m, &pass.Context{Module: m, Opt: &o.Pass}
+	res.Warnings, res.Parameters = model.Warnings, model.Parameters()
+	if err := passes.Run(res.Context, passes.Table); err != nil {
 		var told *ir.Error
 		if errors.As(err, &told) && told.File == "" {
 			told.File = model.Name
 		}
-		return Input(err)
-	}
-	for _, r := range c.Remarks {
-		if text, ok := strings.CutPrefix(r.Text, "warning: "); ok {
-			res.Warnings = append(res.Warnings, text)
-		}
+		return model, res, Input(err)
 	}
 	res.LowerTime = time.Since(start)
-	return use(model)
+	if last := o.Pass.StopAfter; last != "" && res.Context.Plan.ArenaBytes == 0 {
+		return model, res, Input(fmt.Errorf("--stop-after %s: there is no program to write yet; gtc opt and --dump show the module", last))
+	}
+	return model, res, nil
 }
 
 // Run compiles the model into o.Out. Tensor data is copied out of the model's file, which may go away afterwards.
 func Run(ctx context.Context, o *Options) (*Result, error) {
-	res := &Result{Dir: o.Out}
-	err := lower(o, res, func(m *onnx.Model) error {
-		start := time.Now()
-		if last := o.Pass.StopAfter; last != "" && res.Context.Plan.ArenaBytes == 0 {
-			return Input(fmt.Errorf("--stop-after %s: there is no program to write yet; gtc opt and --dump show the module", last))
+	model, res, err := lower(o)
+	if model != nil {
+		defer model.Close()
+	}
+	if err != nil {
+		return res, err
+	}
+	start := time.Now()
+	src, err := rank.Generate("prog0", rank.Program{Module: res.Module, Plan: res.Context.Plan})
+	if err != nil {
+		return res, err
+	}
+	if res.Manifest, err = manifest(o, src, res); err != nil {
+		return res, err
+	}
+	f := &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: res.Manifest.RankProgram}
+	if err := write(o, f, res); err != nil {
+		return res, err
+	}
+	if o.Source {
+		if err := keepSource(o, model); err != nil {
+			return res, err
 		}
-		src, err := rank.Generate(res.Module, res.Context.Plan, "prog0", 0)
-		if err != nil {
-			return err
-		}
-		if res.Manifest, err = manifest(o, res.Context, src); err != nil {
-			return err
-		}
-		if err := write(o, res, src); err != nil {
-			return err
-		}
-		if o.Source {
-			if err := keepSource(o, m); err != nil {
-				return err
-			}
-		}
-		if o.Build {
-			err = build.Binaries(ctx, o.Out)
-		}
-		res.BuildTime = time.Since(start)
-		return err
-	})
+	}
+	if o.Build {
+		err = build.Binaries(ctx, o.Out)
+	}
+	res.BuildTime = time.Since(start)
 	return res, err
 }
 
-// write puts the folder on disk, weights included.
-func write(o *Options, res *Result, src *rank.Source) error {
-	text, err := json.MarshalIndent(res.Manifest, "", " ")
+// write completes the folder and puts it on disk, weights included. The manifest is the first result's.
+func write(o *Options, f *build.Folder, results ...*Result) error {
+	text, err := json.MarshalIndent(results[0].Manifest, "", " ")
 	if err != nil {
 		return err
 	}
-	f := &build.Folder{Dir: o.Out, Programs: []map[string][]byte{src.Files}, Ranks: res.Manifest.RankProgram, Manifest: append(text, '\n'),
-		Runtime: gtc.Runtime, Version: gtc.Version}
+	f.Dir, f.Manifest, f.Runtime, f.Version = o.Out, append(text, '\n'), gtc.Runtime, gtc.Version
 	if err := build.Write(f); err != nil {
 		return Input(err)
 	}
-	return safetensors.WriteFile(filepath.Join(o.Out, abi.Weights), weights(res.Module), nil)
+	var modules []*ir.Module
+	for _, r := range results {
+		modules = append(modules, r.Module)
+	}
+	return safetensors.WriteFile(filepath.Join(o.Out, abi.Weights), weights(modules...), nil)
 }
 
 // fileSum is the SHA-256 of a file, in hex.

@@ -17,18 +17,17 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/memplan"
-	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
 
-// manifest describes the compiled program.
-func manifest(o *Options, c *pass.Context, src *rank.Source) (*abi.Manifest, error) {
+// manifest describes compiled programs, which share one package. Mesh and training are those of the first.
+func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, error) {
 	sum, err := fileSum(o.Model)
 	if err != nil {
 		return nil, err
 	}
-	m := c.Module
+	m := results[0].Module
 	out := &abi.Manifest{Version: abi.Version, Gtc: gtc.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: "cpu",
 		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m)}
 	for _, a := range m.Mesh.Axes {
@@ -37,14 +36,22 @@ func manifest(o *Options, c *pass.Context, src *rank.Source) (*abi.Manifest, err
 		}
 	}
 	out.RankProgram = make([]int, out.Ranks)
-	p := abi.Program{Package: "prog0", ArenaBytes: c.Plan.ArenaBytes, Segments: c.Plan.Segments, Kernels: src.Kernels,
-		Collectives: rank.Collectives(m), Tensors: tensors(m)}
-	for _, f := range m.Funcs {
+	for _, r := range results {
+		out.Programs = append(out.Programs, program(r, src))
+	}
+	return out, nil
+}
+
+// program describes one of the programs of package prog0.
+func program(r *Result, src *rank.Source) abi.Program {
+	plan := &r.Context.Plan
+	p := abi.Program{Package: "prog0", ArenaBytes: plan.ArenaBytes, Segments: plan.Segments, Kernels: src.Kernels,
+		Collectives: rank.Collectives(r.Module), Tensors: tensors(r.Module)}
+	for _, f := range r.Module.Funcs {
 		p.Funcs = append(p.Funcs, funcInfo(f))
 	}
 	p.Hash = programHash(src, &p)
-	out.Programs = []abi.Program{p}
-	return out, nil
+	return p
 }
 
 // programHash covers what ranks must agree on: the code, the layout and the collectives.
@@ -168,7 +175,7 @@ func funcInfo(f *ir.Func) abi.Func {
 }
 
 // weights collects initial contents: parameters by name, stored constants by what they are.
-func weights(m *ir.Module) []safetensors.Tensor {
+func weights(modules ...*ir.Module) []safetensors.Tensor {
 	var out []safetensors.Tensor
 	seen := map[string]bool{}
 	add := func(name string, t *ir.Tensor) {
@@ -177,13 +184,15 @@ func weights(m *ir.Module) []safetensors.Tensor {
 			out = append(out, safetensors.Tensor{Name: name, DType: t.Type.DType.Safetensors(), Shape: t.Type.Dims, Data: t.Data})
 		}
 	}
-	for _, f := range m.Funcs {
-		for _, p := range f.Params {
-			add(p.Name, p.Init)
-		}
-		for _, op := range f.Ops {
-			if name, ok := literal(op); ok {
-				add(name, op.Attrs.(ops.ConstAttrs).Value)
+	for _, m := range modules {
+		for _, f := range m.Funcs {
+			for _, p := range f.Params {
+				add(p.Name, p.Init)
+			}
+			for _, op := range f.Ops {
+				if name, ok := literal(op); ok {
+					add(name, op.Attrs.(ops.ConstAttrs).Value)
+				}
 			}
 		}
 	}

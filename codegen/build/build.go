@@ -22,6 +22,7 @@ type Folder struct {
 	Dir      string
 	Programs []map[string][]byte // files of prog0, prog1, …
 	Ranks    []int               // program of each rank
+	Commands map[string][]byte   // main.go of commands beside the ranks', by name
 	Manifest []byte              // gtc.json
 	Runtime  fs.FS               // source tree of the run-time packages
 	Version  string              // of the run-time module
@@ -53,6 +54,9 @@ func Write(f *Folder) error {
 	}
 	for rank, prog := range f.Ranks {
 		files[fmt.Sprintf("cmd/rank-%d/main.go", rank)] = rankMain(rank, prog)
+	}
+	for name, text := range f.Commands {
+		files["cmd/"+name+"/main.go"] = text
 	}
 	if err := vendor(files, f); err != nil {
 		return err
@@ -167,25 +171,15 @@ func vendor(files map[string][]byte, f *Folder) error {
 
 // Binaries builds bin/rank-N for every rank in dir. Nothing is downloaded. An error carries the toolchain's output.
 func Binaries(ctx context.Context, dir string) error {
+	if _, err := exec.LookPath("go"); err != nil {
+		return fmt.Errorf("the Go toolchain is needed to build rank programs: %w", err)
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	return goBuild(ctx, dir, "-o", filepath.Join(abs, "bin")+string(filepath.Separator), "./cmd/...")
-}
-
-// Runtime builds the run-time alone into the toolchain's cache. Before several folders are built side by side it keeps
-// them from each compiling it.
-func Runtime(ctx context.Context, dir string) error {
-	return goBuild(ctx, dir, modulePath+"/runtime/train")
-}
-
-func goBuild(ctx context.Context, dir string, args ...string) error {
-	if _, err := exec.LookPath("go"); err != nil {
-		return fmt.Errorf("the Go toolchain is needed to build rank programs: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-ldflags=-s -w"}, args...)...)
-	cmd.Dir = dir
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(abs, "bin")+string(filepath.Separator), "./cmd/...")
+	cmd.Dir = abs
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=vendor", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local", "CGO_ENABLED=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -76,7 +76,7 @@ func Run(m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[st
 	if err := memplan.Run(c); err != nil {
 		return nil, err
 	}
-	src, err := rank.Generate(m, c.Plan, "prog0", 0)
+	src, err := rank.Generate("prog0", rank.Program{Module: m, Plan: c.Plan})
 	if err != nil {
 		return nil, err
 	}

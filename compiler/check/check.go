@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/distributed/launch"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
@@ -64,7 +64,8 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	if rep.Tol == 0 {
 		rep.Tol = DefaultTol
 	}
-	runs, err := runAll(ctx, o, &base, ref, dir)
+	base.Out = dir
+	runs, params, err := runAll(ctx, o, &base, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 			}
 			defer got.Close()
 			if i == 0 {
-				if err := rep.compare(ref, got, r.parameters); err != nil {
+				if err := rep.compare(ref, got, params); err != nil {
 					return err
 				}
 			}
@@ -143,52 +144,41 @@ func has(f *npz.File, name string) bool {
 	return err == nil
 }
 
-// one is one compiled and executed configuration.
+// one is one executed configuration.
 type one struct {
 	name, dir, results string
+	program            int
 	bins               []string
-	parameters         []*onnx.Parameter
 }
 
-// runAll compiles and runs one program for each curve that the reference has, at least one.
-func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, dir string) ([]*one, error) {
+// runAll compiles a program for each curve that the reference has, at least one, and runs them side by side.
+func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File) ([]*one, []*onnx.Parameter, error) {
 	var runs []*one
+	var optimizers []pass.Optimizer
 	for i, c := range curves {
-		if !has(ref, "curve/"+c.name) && (i > 0 || has(ref, "curve/"+curves[1].name)) {
-			continue
+		if has(ref, "curve/"+c.name) || i == len(curves)-1 && len(runs) == 0 {
+			runs = append(runs, &one{name: c.name, dir: base.Out, program: len(runs)})
+			optimizers = append(optimizers, c.opt)
 		}
-		r := &one{name: c.name, dir: filepath.Join(dir, c.name)}
-		opt := *base
-		opt.Out, opt.Pass.Optimizer = r.dir, c.opt
-		res, err := compiler.Run(ctx, &opt)
-		if err != nil {
-			return nil, err
-		}
-		r.parameters = res.Parameters
-		for k := range max(1, res.Manifest.Ranks) {
-			r.bins = append(r.bins, filepath.Join(r.dir, "bin", fmt.Sprintf("rank-%d", k)))
-		}
-		runs = append(runs, r)
 	}
-	if err := build.Runtime(ctx, runs[0].dir); err != nil {
-		return nil, err
+	results, err := compiler.Several(ctx, base, optimizers)
+	if err != nil {
+		return nil, nil, err
 	}
+	bin := filepath.Join(base.Out, "bin", compiler.AnyBinary)
 	errs := make([]error, len(runs))
 	var wg sync.WaitGroup
 	for i, r := range runs {
-		wg.Go(func() {
-			if errs[i] = build.Binaries(ctx, r.dir); errs[i] == nil {
-				errs[i] = r.run(ctx, o, ref)
-			}
-		})
+		r.bins = slices.Repeat([]string{bin}, max(1, results[0].Manifest.Ranks))
+		wg.Go(func() { errs[i] = r.run(ctx, o, ref) })
 	}
 	wg.Wait()
 	for _, err := range errs {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return runs, nil
+	return runs, results[0].Parameters, nil
 }
 
 // run starts the ranks of one configuration.
@@ -197,7 +187,7 @@ func (r *one) run(ctx context.Context, o *Options, ref *npz.File) (err error) {
 	if h, err := ref.Header("curve/" + r.name); err == nil {
 		steps = h.Count()
 	}
-	if r.results, err = filepath.Abs(filepath.Join(r.dir, "results.npz")); err != nil {
+	if r.results, err = filepath.Abs(filepath.Join(r.dir, "results-"+r.name+".npz")); err != nil {
 		return err
 	}
 	path, err := filepath.Abs(o.Reference)
@@ -208,9 +198,10 @@ func (r *one) run(ctx context.Context, o *Options, ref *npz.File) (err error) {
 	if o.Threads > 0 {
 		args = append(args, "--threads", strconv.Itoa(o.Threads))
 	}
+	env := []string{fmt.Sprintf("%s=%d", compiler.AnyProgram, r.program)}
 	var out strings.Builder
 	w := &lockedWriter{w: &out}
-	if err := launch.Local(ctx, launch.Options{Bins: r.bins, Args: args, Dir: r.dir, Stdout: w, Stderr: w}); err != nil {
+	if err := launch.Local(ctx, launch.Options{Bins: r.bins, Args: args, Env: env, Dir: r.dir, Stdout: w, Stderr: w}); err != nil {
 		return &RunError{Err: err, Output: strings.TrimSpace(out.String())}
 	}
 	return nil
