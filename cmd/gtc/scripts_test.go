@@ -1,5 +1,4 @@
-// Package scripts runs the gtc binary, built once and used outside the checkout, through txtar scripts.
-package scripts
+package main
 
 import (
 	"bytes"
@@ -19,7 +18,23 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// A script is the comment of a txtar file whose files lie in its working folder. Lines:
+// beGTC is the variable that makes the test binary the gtc command, so that scripts run it without a build of its own and
+// go test's cache knows what they depend on.
+const beGTC = "GTC_TEST_IS_GTC"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beGTC) != "" {
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// limit bounds one command.
+const limit = 5 * time.Minute
+
+// TestScripts runs tests/scripts/*.txtar. A script is the comment of a txtar file whose files lie in its working folder,
+// outside the repository. Lines:
 //
 //	gtc ARG…            run gtc, or another program by its name; it must exit with 0
 //	N gtc ARG…          the same, with exit code N
@@ -32,36 +47,8 @@ import (
 //
 // Words may be quoted with ' and hold $NAME; $MODELS is the folder of shared models, and a script that uses it is skipped
 // where that is absent.
-var _ = flag.Lookup
-
-// limit bounds one command.
-const limit = 3 * time.Minute
-
-var gtcDir string
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(build(m))
-}
-
-func build(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "gtc-scripts-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	gtcDir = dir
-	out, err := exec.Command("go", "build", "-o", dir, "../../cmd/gtc").CombinedOutput()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "building gtc: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
-}
-
 func TestScripts(t *testing.T) {
-	list, err := filepath.Glob("testdata/*.txtar")
+	list, err := filepath.Glob("../../tests/scripts/*.txtar")
 	if err != nil || len(list) == 0 {
 		t.Fatal("there are no scripts", err)
 	}
@@ -199,14 +186,18 @@ func (s *script) run(want int, w []string) {
 	defer cancel()
 	program := w[0]
 	if program == "gtc" {
-		program = filepath.Join(gtcDir, "gtc")
+		self, err := os.Executable()
+		if err != nil {
+			s.fail("%v", err)
+		}
+		program = self
 	}
 	if strings.HasPrefix(program, "./") {
 		program = s.path(program)
 	}
 	cmd := exec.CommandContext(ctx, program, w[1:]...)
 	cmd.Dir = s.dir
-	cmd.Env = os.Environ()
+	cmd.Env = append(os.Environ(), beGTC+"=1")
 	for k, v := range s.env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
