@@ -97,7 +97,8 @@ func clear(dir string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(dir, Marker)); err != nil && len(entries) > 0 {
-		return fmt.Errorf("%s exists and was not made by gtc compile (it has no %s): choose another folder with --out", dir, Marker)
+		return fmt.Errorf("%s exists and was not made by gtc compile: it has %s and no %s. Choose another folder with --out", dir,
+			entries[0].Name(), Marker)
 	}
 	for _, e := range entries {
 		if slices.Contains(made, e.Name()) || strings.HasPrefix(e.Name(), "prog") {

@@ -202,11 +202,17 @@ func (t *trainer) one() error {
 	return t.readLoss()
 }
 
-// failed adds the step to an error of a kernel; those of other ranks say enough.
+// failed adds the step to an error of a kernel, and the sample to one of the data; those of other ranks say enough.
 func (t *trainer) failed(err error) error {
 	var c *comm.Error
 	if errors.As(err, &c) {
 		return err
+	}
+	var row *rowError
+	if errors.As(err, &row) && row.input != "" && t.loader != nil {
+		place := (t.plan.dp()*t.feed.calls+min(row.micro, t.feed.calls-1))*t.feed.rows + row.sample
+		sample, _ := t.sampler.At(t.step, place)
+		return fmt.Errorf("step %d: sample %d of --data: %w", t.step+1, sample, err)
 	}
 	return fmt.Errorf("step %d: %w", t.step+1, err)
 }

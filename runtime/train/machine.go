@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -247,7 +248,7 @@ func (m *machine) run(f *function, micro int) error {
 		}
 		if s.do == doKernel {
 			if row := s.call.Run(m.base, s.call.At); row >= 0 {
-				return &rowError{call: s.call, row: row}
+				return m.refused(f, s.call, row, micro)
 			}
 		} else {
 			m.communicate(s, micro)
@@ -320,12 +321,47 @@ func (m *machine) close() {
 
 // rowError is a kernel's refusal of an index.
 type rowError struct {
-	call *Call
-	row  int64
+	call   *Call
+	row    int64
+	input  string // that holds the index; "" when it was computed
+	value  int64
+	sample int // of this call's batch
+	micro  int
 }
 
 func (e *rowError) Error() string {
-	return fmt.Sprintf("%s: row %d has an index (a token or a class) that is out of range, at %s", e.call.Name, e.row, or(e.call.Loc, "an op without a location"))
+	what := fmt.Sprintf("row %d has an index (a token or a class) that is out of range", e.row)
+	if e.input != "" {
+		what = fmt.Sprintf("%q has a value out of range, %d", e.input, e.value)
+	}
+	return fmt.Sprintf("%s: %s, at %s", e.call.Name, what, or(e.call.Loc, "an op without a location"))
+}
+
+// refused finds the input element behind a kernel's refusal of a row, if the kernel reads it from an input.
+func (m *machine) refused(f *function, c *Call, row int64, micro int) error {
+	e := &rowError{call: c, row: row, micro: micro}
+	first := len(c.At)
+	for _, name := range f.info.Inputs {
+		t := m.plan.tensor[name]
+		i := slices.Index(c.At, t.Offset) // operands come before sizes, which may look like one
+		n := elems(t.Dims)
+		if i < 0 || i >= first || row >= int64(n) || t.Role == "weight" {
+			continue
+		}
+		p := unsafe.Add(m.base, t.Offset+int(row)*elemSizes[t.DType])
+		switch t.DType {
+		case "i64":
+			e.value = *(*int64)(p)
+		case "i32":
+			e.value = int64(*(*int32)(p))
+		case "u8":
+			e.value = int64(*(*uint8)(p))
+		default:
+			continue
+		}
+		first, e.input, e.sample = i, name, int(row)/max(n/max(t.Dims[0], 1), 1)
+	}
+	return e
 }
 
 func or(s, otherwise string) string {

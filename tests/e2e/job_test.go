@@ -19,6 +19,9 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 )
 
+// minute is what a job that should end at once gets on a busy machine.
+const minute = time.Minute
+
 // command runs a program to its end and returns its exit code (-1 when a signal ended it) and all that it printed.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) (code int, text string) {
 	c := exec.CommandContext(ctx, name, args...)
@@ -147,7 +150,7 @@ func (j *job) pid(rank int) int { return j.ranks[rank].Process.Pid }
 // until reads events until one is of that kind at that step or later.
 func (j *job) until(kind string, step int64) event {
 	j.t.Helper()
-	limit := time.After(2 * time.Minute)
+	limit := time.After(2 * minute)
 	for {
 		select {
 		case e, ok := <-j.out:
@@ -214,7 +217,7 @@ func run(t testing.TB, dir string, ranks int, args ...string) []event {
 func fails(t *testing.T, dir string, code int, args []string, want ...string) {
 	t.Helper()
 	j := start(t, dir, 1, args...)
-	got := j.code(0, time.Minute)
+	got := j.code(0, minute)
 	told(t, got, code, j.text(), want...)
 }
 
