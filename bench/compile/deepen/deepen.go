@@ -17,12 +17,12 @@ type Layer struct {
 	First string // result of the layer's first node
 	Last  string // result of its last node, which the next layer reads
 	Carry string // what the layer reads of the one before it
-	Mark  string // in the names of its initializers, with the layer's number in place of %d: ".h.%d."
+	Mark  string // in the names of its initializers, with the layer's number in place of %d: ".h.%d"
 	Index int    // that number
 }
 
 // GPT2 is the second and last layer of gpt2_tiny, as PyTorch's dynamo exporter writes it (with and without optimization).
-var GPT2 = Layer{First: "layer_norm_2", Last: "add_13", Carry: "add_8", Mark: ".h.%d.", Index: 1}
+var GPT2 = Layer{First: "layer_norm_2", Last: "add_13", Carry: "add_8", Mark: ".h.%d", Index: 1}
 
 // Repeat returns the ONNX file data with layer l repeated until the model has n layers, l's number and those before it
 // counted. Each copy has its own initializers, of other values, so that nothing takes them for tied.
@@ -42,14 +42,16 @@ func Repeat(data []byte, l Layer, n int) ([]byte, error) {
 	if from < 0 || to < from || makes(l.Carry) < 0 {
 		return nil, fmt.Errorf("the graph has no layer from %q to %q after %q", l.First, l.Last, l.Carry)
 	}
+	sign(g, &l, n)
 	layer, after := slices.Clone(g.Node[from:to+1]), slices.Clone(g.Node[to+1:])
 	g.Node = g.Node[:to+1]
-	carry := l.Last
+	carry, own := l.Last, slices.Clone(g.Initializer)
 	for i := l.Index + 1; i < n; i++ {
-		c, err := newCopier(g, &l, layer, i, carry)
+		c, err := newCopier(g, &l, layer, own, i)
 		if err != nil {
 			return nil, err
 		}
+		c.names[l.Carry] = carry
 		for _, x := range layer {
 			y, err := c.node(x)
 			if err != nil {
@@ -70,15 +72,39 @@ func Repeat(data []byte, l Layer, n int) ([]byte, error) {
 	return m.Marshal()
 }
 
+// rename gives the layer's names in a text another number, as PyTorch writes them: .h.1 in modules, _h_1 in variables.
+func (l *Layer) rename(index int) *strings.Replacer {
+	old, to := fmt.Sprintf(l.Mark, l.Index), fmt.Sprintf(l.Mark, index)
+	flat := func(s string) string { return strings.ReplaceAll(s, ".", "_") }
+	return strings.NewReplacer(old, to, flat(old), flat(to))
+}
+
+// sign adds the copies' parameters to the signature that the exporter leaves in the graph's metadata.
+func sign(g *onnxpb.GraphProto, l *Layer, n int) {
+	mark := fmt.Sprintf(l.Mark, l.Index)
+	for _, p := range g.MetadataProps {
+		var out []string
+		for _, line := range strings.Split(p.GetValue(), "\n") {
+			out = append(out, line)
+			for i := l.Index + 1; i < n && strings.Contains(line, mark); i++ {
+				out = append(out, l.rename(i).Replace(line))
+			}
+		}
+		text := strings.Join(out, "\n")
+		p.Value = &text
+	}
+}
+
 // copier copies the nodes of a layer.
 type copier struct {
 	names  map[string]string // what a name is called in the copy
+	rename *strings.Replacer
 	suffix string
 }
 
-// newCopier renames all that belongs to the layer, and adds the initializers of the copy to g.
-func newCopier(g *onnxpb.GraphProto, l *Layer, layer []*onnxpb.NodeProto, index int, carry string) (*copier, error) {
-	c := &copier{names: map[string]string{l.Carry: carry}, suffix: fmt.Sprintf(".copy%d", index)}
+// newCopier renames all that belongs to the layer, and adds copies of those of its initializers, which are among inits, to g.
+func newCopier(g *onnxpb.GraphProto, l *Layer, layer []*onnxpb.NodeProto, inits []*onnxpb.TensorProto, index int) (*copier, error) {
+	c := &copier{names: map[string]string{}, rename: l.rename(index), suffix: fmt.Sprintf(".copy%d", index)}
 	for _, x := range layer {
 		for _, out := range x.Output {
 			if out != "" {
@@ -86,12 +112,11 @@ func newCopier(g *onnxpb.GraphProto, l *Layer, layer []*onnxpb.NodeProto, index 
 			}
 		}
 	}
-	old, mark := fmt.Sprintf(l.Mark, l.Index), fmt.Sprintf(l.Mark, index)
-	for _, t := range g.Initializer {
-		if !strings.Contains(t.GetName(), old) {
+	for _, t := range inits {
+		name := c.rename.Replace(t.GetName())
+		if name == t.GetName() {
 			continue
 		}
-		name := strings.Replace(t.GetName(), old, mark, 1)
 		c.names[t.GetName()] = name
 		y, err := perturbed(t, 1+float32(index)/1024)
 		if err != nil {
@@ -136,6 +161,10 @@ func (c *copier) node(x *onnxpb.NodeProto) (*onnxpb.NodeProto, error) {
 	}
 	name := y.GetName() + c.suffix
 	y.Name = &name
+	for _, p := range y.MetadataProps {
+		text := c.rename.Replace(p.GetValue())
+		p.Value = &text
+	}
 	for _, list := range [][]string{y.Input, y.Output} {
 		for i, v := range list {
 			if to, ok := c.names[v]; ok {
