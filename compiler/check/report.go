@@ -114,12 +114,12 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(s)
 }
 
-// ratio is d/n, and d itself when n is zero.
+// ratio is d/n, d itself when n is zero, and never more than never.
 func ratio(d, n float64) float64 {
 	if n == 0 {
 		return d
 	}
-	return d / n
+	return min(d/n, never)
 }
 
 // compare fills outputs, loss and gradients from the first step's results.
@@ -182,7 +182,7 @@ func (r *Report) gradients(ref, got *npz.File, params []*onnx.Parameter) error {
 	for i := range r.Grads {
 		g := &r.Grads[i]
 		if g.Norm < tiny*largest {
-			g.Error = absolute[i] / largest
+			g.Error = ratio(absolute[i], largest)
 		} else {
 			g.Error = ratio(absolute[i], g.Norm)
 		}
