@@ -118,7 +118,7 @@ void gtc_transpose(const void *in, void *out, const perm_dims *d) {
 	for (long i = 0; i < d->n; i++) total *= d->d[i];
 	if (total == 0) return;
 	plan q = reduce(d);
-	int nt = gtc_for_threads((double)total / 4);
+	int nt = gtc_for_threads((double)total / 16);
 	if (q.n == 0 || (q.n == 1 && q.str[0] == 1))
 		gtc_copy(in, out, total);
 	else if (q.str[q.n - 1] == 1)

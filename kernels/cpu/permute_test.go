@@ -39,7 +39,7 @@ func TestTransposeAgainstLoops(t *testing.T) {
 				if r.IntN(20) == 0 {
 					dims[i] = 70
 				}
-				if total *= dims[i]; total > 20000 {
+				if total *= dims[i]; total > 60000 {
 					total /= dims[i]
 					dims[i] = 1
 				}

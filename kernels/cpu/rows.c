@@ -7,7 +7,7 @@
 
 int64_t gtc_gather_rows(const float *table, const int64_t *idx, float *out, long rows, long width, long n) {
 	int64_t bad = n;
-	int nt = gtc_for_threads((double)n * (double)width);
+	int nt = gtc_for_threads((double)n * (double)width / 4);
 #pragma omp parallel for schedule(static) num_threads(nt) if (nt > 1) reduction(min : bad)
 	for (long i = 0; i < n; i++) {
 		int64_t r = idx[i] < 0 ? idx[i] + rows : idx[i];
@@ -36,7 +36,7 @@ static void add_part(const int64_t *idx, const float *upd, float *out, long rows
 int64_t gtc_scatter_add_rows(const int64_t *idx, const float *upd, float *out, long rows, long width, long n, long zero) {
 	for (long i = 0; i < n; i++)
 		if (idx[i] < -rows || idx[i] >= rows) return i;
-	int want = gtc_for_threads((double)n * (double)width + (zero ? (double)rows * (double)width / 4 : 0));
+	int want = gtc_for_threads((double)n * (double)width / 4 + (zero ? (double)rows * (double)width / 16 : 0));
 #pragma omp parallel num_threads(want) if (want > 1)
 	{
 		long t = gtc_tid(), nt = gtc_team();
