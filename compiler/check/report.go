@@ -19,7 +19,7 @@ type Report struct {
 	Loss      float64            `json:"loss"`      // |loss-ref|/|ref|
 	GradMax   float64            `json:"grad_max"`  // the worst gradient
 	Unmatched []string           `json:"unmatched"` // reference gradients of no parameter of that name
-	Curves    map[string]float64 `json:"curves"`    // by optimizer: the worst point of the loss curve
+	Curves    map[string]float64 `json:"curves"`    // by optimizer: ‖curve-ref‖/‖ref‖
 	Seconds   float64            `json:"seconds"`
 
 	Tol   float64 `json:"-"`
@@ -232,8 +232,7 @@ func transpose(x []float64, rows, cols int) []float64 {
 	return out
 }
 
-// curve compares the losses before each update. Near zero, where a relative error says little, an error counts
-// beside a thousandth of the first loss.
+// curve compares the losses before each update, all together.
 func (r *Report) curve(ref, got *npz.File, name string) error {
 	if !has(ref, "curve/"+name) {
 		return nil
@@ -246,18 +245,9 @@ func (r *Report) curve(ref, got *npz.File, name string) error {
 	if err != nil {
 		return err
 	}
-	worst := 0.0
-	if len(have) != len(want) {
-		worst = never
-	} else if len(want) > 0 {
-		floor := 1e-3 * math.Abs(want[0])
-		for i := range want {
-			e := ratio(distance(have[i:i+1], want[i:i+1]), max(math.Abs(want[i]), floor))
-			worst = max(worst, e)
-		}
-	}
-	r.Curves[name] = worst
-	r.Rows = append(r.Rows, Row{"curve/" + name, worst})
+	e := ratio(distance(have, want), norm(want))
+	r.Curves[name] = e
+	r.Rows = append(r.Rows, Row{"curve/" + name, e})
 	return nil
 }
 
