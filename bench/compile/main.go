@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -41,6 +42,7 @@ func main() {
 	table := flag.Bool("passes", false, "print the time of each pass")
 	profile := flag.String("cpuprofile", "", "write a profile to `FILE`")
 	flag.Parse()
+	debug.SetGCPercent(400) // as gtc does
 	if err := bench(*layers, *rounds, *build, *table, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/compile:", err)
 		os.Exit(1)
