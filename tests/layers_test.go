@@ -242,7 +242,7 @@ func forbidden(at map[string]place, f sourceFile, here place, imported string) s
 	}
 	there, ok := at[pkg]
 	switch {
-	case !ok && slices.Contains(outer, topFolder(pkg)) && topFolder(pkg) == topFolder(f.pkg):
+	case !ok && slices.Contains(outer, topFolder(pkg)) && slices.Contains(outer, topFolder(f.pkg)):
 		return ""
 	case !ok:
 		return "it is not in the table of layers"
