@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"go/format"
 	"io/fs"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gtc-compiler/gtc/compiler"
 )
@@ -81,10 +83,18 @@ func TestFolderIsACompleteModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.RemoveAll(filepath.Join(dir, "bin"))
-	// -trimpath finds in the build cache what compiling the folder left there. Vet must do without: it would look for the
-	// folder in which the cached package was made.
-	for _, args := range [][]string{{"build", "-trimpath", "./..."}, {"vet", "./cmd/...", "./prog0"}} {
-		env := []string{"GOFLAGS=-mod=vendor", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local"}
+	// -trimpath finds in the build cache what compiling the folder left there. The program itself must not be found: vet would
+	// look for the folder in which the cached one was made.
+	launch := filepath.Join(dir, "prog0", "launch.go")
+	text, err := os.ReadFile(launch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(launch, fmt.Appendf(text, "\n// Moved at %d.\n", time.Now().UnixNano()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"GOFLAGS=-mod=vendor -trimpath", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local"}
+	for _, args := range [][]string{{"build", "./..."}, {"vet", "./cmd/...", "./prog0"}} {
 		if code, text := command(context.Background(), dir, env, "go", args...); code != 0 {
 			t.Errorf("go %v: code %d\n%s", args, code, text)
 		}
