@@ -19,25 +19,48 @@ var layouts = []struct{ dp, microbatches int }{{1, 1}, {2, 1}, {2, 2}}
 // lost are files that are other models than their references: batch normalisation was folded away.
 var lost = map[string]bool{"convnet_bn.opt.onnx": true, "timm_test_resnet.opt.onnx": true}
 
+// quick are checked in every layout by default.
+var quick = map[string]bool{"mlp.onnx": true, "convnet_bn.onnx": true, "gpt_loss_inside.onnx": true, "gpt2_tiny.dynamo.onnx": true}
+
+// runs says whether a file is checked in layout number i. By default every file is checked once, each exporter's form
+// in a layout of its own, and the quick ones in all; GTC_LONG=1 checks every file in every layout, -short the
+// quickest two on two ranks.
+func runs(base string, i int) bool {
+	switch {
+	case testing.Short():
+		return i == 1 && (base == "mlp.onnx" || base == "convnet_bn.onnx")
+	case os.Getenv("GTC_LONG") != "" || quick[base]:
+		return true
+	case strings.HasSuffix(base, ".opt.onnx"):
+		return i == 0
+	case strings.HasSuffix(base, ".dynamo.onnx"):
+		return i == 1
+	}
+	return i == 2
+}
+
 // TestModels checks outputs, loss, gradients and ten steps of two optimizers on one rank, on two, and on two with
-// micro-batches. With -short, only the quickest models on two ranks. GTC_TEST_MODEL selects files by their beginning.
+// micro-batches, as runs says. GTC_TEST_MODEL selects files by their beginning.
 func TestModels(t *testing.T) {
 	dir := "../../../shared/models"
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("shared/ is absent: its models are not there to check")
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
+	if os.Getenv("GTC_LONG") == "" {
+		t.Log("every file in one layout, a few in all; GTC_LONG=1 checks every file in every layout")
+	}
 	if err != nil || len(files) == 0 {
 		t.Fatal("no models in ", dir)
 	}
 	for _, file := range files {
 		base := filepath.Base(file)
 		name, _, _ := strings.Cut(base, ".")
-		if lost[base] || !strings.HasPrefix(base, os.Getenv("GTC_TEST_MODEL")) || testing.Short() && base != "mlp.onnx" && base != "convnet_bn.onnx" {
+		if lost[base] || !strings.HasPrefix(base, os.Getenv("GTC_TEST_MODEL")) {
 			continue
 		}
-		for _, l := range layouts {
-			if testing.Short() && l.dp*l.microbatches != 2 {
+		for i, l := range layouts {
+			if !runs(base, i) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/dp=%d,microbatches=%d", base, l.dp, l.microbatches), func(t *testing.T) {
