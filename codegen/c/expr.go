@@ -87,7 +87,7 @@ func literal(d dtype.DType, v float64) string {
 var unary = map[string][2]string{
 	"exp": {"gtc_expf", "exp"}, "log": {"gtc_logf", "log"}, "log1p": {"gtc_log1pf", "log1p"},
 	"expm1": {"gtc_expm1f", "expm1"}, "sqrt": {"gtc_sqrtf", "sqrt"}, "sin": {"gtc_sinf", "sin"},
-	"cos": {"gtc_cosf", "cos"}, "tanh": {"gtc_tanhf", "tanh"}, "erf": {"gtc_erff", "erf"},
+	"cos": {"gtc_cosf", "cos"}, "tanh": {"gtc_tanhf", "tanh"}, "erf": {"gtc_erff", "erf"}, "ncdf": {"gtc_ncdff", "gtc_ncdf64"},
 	"sigmoid": {"gtc_sigmoidf", "gtc_sigmoid64"}, "floor": {"floorf", "floor"}, "ceil": {"ceilf", "ceil"},
 	"round": {"rintf", "rint"}, "rsqrt": {"gtc_rsqrtf", "1.0/sqrt"}, "softplus": {"gtc_softplusf", "gtc_softplus64"},
 }
@@ -102,7 +102,7 @@ var binaryOps = map[string]string{
 // heavy marks operations worth keeping in a row buffer rather than computing again in a later stage.
 func heavy(op string) bool {
 	switch op {
-	case "exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "sigmoid", "pow", "softplus", "rand":
+	case "exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "ncdf", "sigmoid", "pow", "softplus", "rand":
 		return true
 	}
 	return false

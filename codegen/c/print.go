@@ -19,6 +19,7 @@ static int gtc_threads = 1;
 
 GTC_FN int64_t gtc_rem(int64_t x, int64_t y) { return y ? x % y : 0; }
 GTC_FN double gtc_sigmoid64(double x) { return 1.0 / (1.0 + exp(-x)); }
+GTC_FN double gtc_ncdf64(double x) { return 0.5 * erfc(x * -0.70710678118654752440); }
 GTC_FN double gtc_softplus64(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
 `
 

@@ -23,7 +23,7 @@ func Const(d dtype.DType, v float64) *Expr { return &Expr{Op: "const", Value: v,
 // Index is the position along dimension dim of the op's iteration space, an I64.
 func Index(dim int) *Expr { return &Expr{Op: "index", Index: dim, DType: dtype.I64} }
 
-// Un applies a unary function: neg abs sign exp log log1p expm1 sqrt rsqrt recip sin cos tanh sigmoid erf
+// Un applies a unary function: neg abs sign exp log log1p expm1 sqrt rsqrt recip sin cos tanh sigmoid erf ncdf (the normal distribution function)
 // floor ceil round relu not isnan isinf.
 func Un(op string, x *Expr) *Expr { return &Expr{Op: op, Args: []*Expr{x}} }
 

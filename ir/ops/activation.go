@@ -74,7 +74,7 @@ func geluGradExpr(num lit, a any, arg []*kir.Expr) *kir.Expr {
 		return dy.mul(t.plus(1).add(x.mul(t.mul(t).oneMinus()).mul(slope)).scaled(0.5)).e
 	}
 	phi := x.mul(x).scaled(-0.5).un("exp").scaled(1 / math.Sqrt(2*math.Pi))
-	return dy.mul(x.scaled(1 / math.Sqrt2).un("erf").plus(1).scaled(0.5).add(x.mul(phi))).e
+	return dy.mul(x.un("ncdf").add(x.mul(phi))).e
 }
 
 func siluGradExpr(num lit, _ any, arg []*kir.Expr) *kir.Expr {

@@ -218,6 +218,7 @@ func apply1(op string, x number) number {
 		"rsqrt":   func(v float64) float64 { return 1 / math.Sqrt(v) },
 		"recip":   func(v float64) float64 { return 1 / v },
 		"sigmoid": func(v float64) float64 { return 1 / (1 + math.Exp(-v)) },
+		"ncdf":    func(v float64) float64 { return math.Erfc(-v/math.Sqrt2) / 2 },
 		"relu":    func(v float64) float64 { return max(v, 0) },
 		"sign": func(v float64) float64 {
 			if v == 0 {

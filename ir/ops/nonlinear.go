@@ -150,7 +150,7 @@ func geluExpr(num lit, a any, x []*kir.Expr) *kir.Expr {
 	if a.(GeluAttrs).Tanh {
 		return mulE(mulE(num(0.5), v), addE(num(1), geluTanhE(num, v)))
 	}
-	return mulE(mulE(num(0.5), v), addE(num(1), kir.Un("erf", mulE(v, num(1/math.Sqrt2)))))
+	return mulE(v, kir.Un("ncdf", v))
 }
 
 func geluTanhE(num lit, v *kir.Expr) *kir.Expr {

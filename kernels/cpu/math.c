@@ -21,10 +21,11 @@ GTC_MAP(cos, gtc_cosf(x[i]))
 GTC_MAP(pow, gtc_powf(x[i], y[i]))
 GTC_MAP(max, gtc_maxf(x[i], y[i]))
 GTC_MAP(min, gtc_minf(x[i], y[i]))
+GTC_MAP(ncdf, gtc_ncdff(x[i]))
 
 typedef void (*map_fn)(const float *, const float *, float *, long);
 static const map_fn maps[] = {map_exp, map_log, map_log1p, map_expm1, map_tanh, map_sigmoid, map_softplus, map_erf,
-			      map_sqrt, map_rsqrt, map_sin, map_cos, map_pow, map_max, map_min};
+			      map_sqrt, map_rsqrt, map_sin, map_cos, map_pow, map_max, map_min, map_ncdf};
 
 void gtc_map(const float *x, const float *y, float *out, long fn, long n) {
 	if (fn >= 0 && fn < (long)(sizeof maps / sizeof maps[0])) maps[fn](x, y, out, n);

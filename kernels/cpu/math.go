@@ -12,7 +12,7 @@ import (
 )
 
 // MathHeader is the text of gtc_math.h: static inline, branch-free float functions (gtc_expf, gtc_logf, gtc_log1pf,
-// gtc_expm1f, gtc_tanhf, gtc_sigmoidf, gtc_softplusf, gtc_erff, gtc_sqrtf, gtc_rsqrtf, gtc_sinf, gtc_cosf, gtc_powf,
+// gtc_expm1f, gtc_tanhf, gtc_sigmoidf, gtc_softplusf, gtc_erff, gtc_sqrtf, gtc_rsqrtf, gtc_sinf, gtc_cosf, gtc_powf, gtc_ncdff,
 // gtc_maxf, gtc_minf, gtc_absf, gtc_copysignf) for generated C. It also sets the compiler options that let loops over
 // them vectorise, so a generated file should include it before its own functions.
 //
@@ -39,6 +39,7 @@ const (
 	MathPow
 	MathMax
 	MathMin
+	MathNormalCDF
 )
 
 // MapMath computes out[i] = fn(x[i], y[i]) for i in [0, n) on one thread; y may be nil for functions of one argument.

@@ -84,6 +84,36 @@ func TestMathHeaderAgainstLibm(t *testing.T) {
 	}
 }
 
+// The normal distribution function is exact to an absolute error near 1/2 and 1 and to a relative one where it is small.
+func TestNormalCDFAgainstErfc(t *testing.T) {
+	xs := append(everyFloat(100_000), float32(math.NaN()))
+	for i := range 200_000 {
+		xs = append(xs, float32(i-100_000)*1.3e-4)
+	}
+	out := make([]float32, len(xs))
+	MapMath(ptr(xs), nil, ptr(out), MathNormalCDF, len(xs))
+	worst, tail := 0.0, 0.0
+	for i, x := range xs {
+		want, got := math.Erfc(-float64(x)/math.Sqrt2)/2, float64(out[i])
+		if math.IsNaN(float64(x)) {
+			if !math.IsNaN(got) {
+				t.Errorf("of NaN: %v", got)
+			}
+			continue
+		}
+		if e := math.Abs(got - want); !(e <= worst) {
+			worst = e
+		}
+		if x > -12.5 && x < 0 {
+			tail = max(tail, math.Abs(got-want)/want)
+		}
+	}
+	t.Logf("error %.3g, relative in the left tail %.3g", worst, tail)
+	if !(worst <= 2e-7) || tail > 1e-5 {
+		t.Errorf("error %.3g, want 2e-7; relative error %.3g in the left tail, want 1e-5", worst, tail)
+	}
+}
+
 func TestMathHeaderKeepsSignedZero(t *testing.T) {
 	x, out := []float32{float32(math.Copysign(0, -1))}, []float32{1}
 	for _, fn := range []MathFunc{MathTanh, MathErf, MathSin, MathSqrt, MathExpm1, MathLog1p} {
