@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -61,12 +62,22 @@ func Write(f *Folder) error {
 	if err := vendor(files, f); err != nil {
 		return err
 	}
-	for _, name := range sortedKeys(files) {
+	// The marker is first and clear leaves it: a compilation that is killed leaves a folder that can be compiled into again.
+	names := sortedKeys(files)
+	slices.SortStableFunc(names, func(a, b string) int { return order(a) - order(b) })
+	for _, name := range names {
 		if err := writeFile(filepath.Join(f.Dir, filepath.FromSlash(name)), files[name]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func order(name string) int {
+	if name == Marker {
+		return 0
+	}
+	return 1
 }
 
 func sortedKeys(m map[string][]byte) []string {
@@ -85,8 +96,8 @@ func writeFile(name string, data []byte) error {
 	return os.WriteFile(name, data, 0o666)
 }
 
-// made lists what gtc puts into an output folder; clear removes these and nothing else.
-var made = []string{"cmd", "bin", "source", "vendor", "go.mod", "weights.safetensors", Marker}
+// made matches what gtc puts into an output folder beside the marker; clear removes that and nothing else.
+var made = regexp.MustCompile(`^(cmd|bin|source|vendor|go\.mod|weights\.safetensors|prog\d+)$`)
 
 func clear(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -101,7 +112,7 @@ func clear(dir string) error {
 			entries[0].Name(), Marker)
 	}
 	for _, e := range entries {
-		if slices.Contains(made, e.Name()) || strings.HasPrefix(e.Name(), "prog") {
+		if made.MatchString(e.Name()) {
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}

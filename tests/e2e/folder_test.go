@@ -8,6 +8,7 @@ import (
 	"go/format"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,5 +126,40 @@ func TestFolderIsACompleteModule(t *testing.T) {
 	})
 	if err != nil || generated < 5 {
 		t.Errorf("%d generated Go files, %v", generated, err)
+	}
+}
+
+// However a compilation ends, the next one into the same folder works, and what else lies there stays.
+func TestKilledCompilation(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	args := []string{"compile", mlp, "--batch", "32", "--loss", "cross_entropy", "--no-build", "-o", out + "-whole"}
+	gtc(t)
+	begin := time.Now()
+	code, text := command(context.Background(), ".", nil, gtc(t), args...)
+	told(t, code, 0, text)
+	took := time.Since(begin)
+	args[len(args)-1] = out
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range 12 {
+		ctx, stop := context.WithTimeout(context.Background(), time.Duration(float64(took)*(0.2+0.7*random.Float64())))
+		code, text := command(ctx, ".", nil, gtc(t), args...)
+		stop()
+		if code > 0 {
+			t.Fatalf("attempt %d: code %d\n%s", i, code, text)
+		}
+	}
+	code, text = command(context.Background(), ".", nil, gtc(t), args...)
+	told(t, code, 0, text)
+	for _, kept := range []string{"checkpoints/step-000001/index.json", "program.txt"} {
+		path := filepath.Join(out, kept)
+		os.MkdirAll(filepath.Dir(path), 0o777)
+		os.WriteFile(path, nil, 0o666)
+	}
+	code, text = command(context.Background(), ".", nil, gtc(t), args...)
+	told(t, code, 0, text)
+	for _, kept := range []string{"checkpoints/step-000001/index.json", "program.txt", "prog0/step.go"} {
+		if _, err := os.Stat(filepath.Join(out, kept)); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
 // Variants of spec one that must train alike.
@@ -59,6 +61,39 @@ func TestLayoutsTrainAlike(t *testing.T) {
 		alike(t, v.name+", first 10 steps", got[:10], want[:10], 1e-5)
 		alike(t, v.name, got, want, 1e-4)
 	}
+}
+
+// A last batch that is not full counts for its samples alone, however many ranks and micro-batches share it: of 40 samples
+// in batches of 32, the second batch has 8, all of them on the first rank. So does the last batch of an evaluation.
+func TestLastBatch(t *testing.T) {
+	few := pictures(t, "few.npz", 40, func(_, _ *npz.Array) {})
+	args := []string{"--data", few, "--steps", "6", "--eval-data", few, "--checkpoint-dir", "none"}
+	want := run(t, compiled(t, one).Dir, 1, args...)
+	if e := last(t, want, "eval"); e.Samples != 40 {
+		t.Errorf("%d samples were evaluated", e.Samples)
+	}
+	for _, v := range []struct {
+		name  string
+		spec  spec
+		ranks int
+	}{{"dp 2", two, 2}, {"2 micro-batches", halves, 1}, {"dp 2, 2 micro-batches", bothWays, 2}} {
+		got := run(t, compiled(t, v.spec).Dir, v.ranks, args...)
+		alike(t, v.name, losses(got), losses(want), 1e-5)
+		a, b := last(t, got, "eval"), last(t, want, "eval")
+		alike(t, v.name+", evaluation", []float64{a.Loss}, []float64{b.Loss}, 1e-5)
+		if a.Samples != b.Samples || a.Accuracy != b.Accuracy {
+			t.Errorf("%s: accuracy %g of %d samples, want %g of %d", v.name, a.Accuracy, a.Samples, b.Accuracy, b.Samples)
+		}
+	}
+}
+
+// A transformer on token files: embeddings, attention and the tied head, on windows that start anywhere.
+func TestTransformerLayouts(t *testing.T) {
+	args := []string{"--data", plays(t), "--steps", "5", "--checkpoint-dir", "none"}
+	split := shakespeare
+	split.dp, split.micro = 2, 3
+	want := losses(run(t, compiled(t, shakespeare).Dir, 1, args...))
+	alike(t, "dp 2, 3 micro-batches", losses(run(t, compiled(t, split).Dir, 2, args...)), want, 1e-5)
 }
 
 // A checkpoint of one rank goes on with two, and the other way round, with the samples that would have come next. Batches
