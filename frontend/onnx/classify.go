@@ -117,6 +117,10 @@ func (m *Model) autoNamed(name string) bool {
 	return autoNameRE.MatchString(name)
 }
 
+// torchScript reports whether PyTorch's TorchScript exporter wrote the file: tensors with names of their own are then
+// parameters and buffers, scalars too, and all others have names that the exporter made up.
+func (m *Model) torchScript() bool { return m.Proto.GetProducerName() == "pytorch" && !m.torch.known() }
+
 // maxTable is the number of elements up to which a tensor's contents are looked at.
 const maxTable = 1 << 22
 
@@ -176,6 +180,8 @@ func (r *roles) classifyRest(t *tensor, uses []operand, auto bool) (string, stri
 	})
 	op := uses[0].n.op
 	switch {
+	case !auto && r.m.torchScript():
+		return RoleParameter, "PyTorch's name for a tensor of the model, and it looks like neither a mask nor a table", nil
 	case !arithmetic:
 		return RoleConstant, "only used by " + op, nil
 	case r.m.torch.known() && len(r.leftover) == 0:

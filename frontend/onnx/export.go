@@ -114,7 +114,7 @@ func (e *exporter) laid(s *source) ([]byte, error) {
 	case transposed:
 		return transposeBytes(data, d[0], d[1], s.param.Type.DType.Size()), nil
 	case repeated:
-		return slices.Repeat(data, s.dims[0]), nil
+		return slices.Repeat(data, ir.Product(s.dims)/max(s.param.Type.Elems(), 1)), nil
 	}
 	return data, nil
 }

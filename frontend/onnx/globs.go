@@ -171,9 +171,26 @@ func (r *roles) warnLost() {
 			folded = append(folded, n.loc.Node)
 		}
 	}
+	r.warnFolded()
 	if len(folded) > 0 {
 		r.m.warn("%d batch normalizations were folded into convolutions when the model was exported (%s); they "+
 			"cannot be trained as such, and a training step differs from PyTorch's. Export with "+
 			"torch.onnx.export(..., dynamo=True, optimize=False) to keep them", len(folded), folded[0])
+	}
+}
+
+// warnFolded names weights that are trained in place of the PyTorch parameters that they were computed from, such as
+// those of weight_norm: steps on them are others than PyTorch's.
+func (r *roles) warnFolded() {
+	var made []string
+	for _, p := range r.params {
+		if s := r.byName[p.Name]; p.Role == RoleParameter && s != nil && s.param == p && r.m.autoNamed(p.Name) &&
+			!slices.ContainsFunc(r.uses[p.Name], func(u operand) bool { return strings.HasPrefix(weightUse(u), "the weight or bias of a rec") }) {
+			made = append(made, p.Name)
+		}
+	}
+	if len(made) > 0 && len(r.leftover) > 0 {
+		r.m.warn("%s trained in place of what the exporter computed from %s; a step differs from PyTorch's. Export with "+
+			"torch.onnx.export(..., dynamo=True, optimize=False) to keep them", strings.Join(made, ", "), strings.Join(r.leftover, ", "))
 	}
 }

@@ -3,6 +3,7 @@ package onnx
 import (
 	"slices"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
@@ -77,17 +78,39 @@ func newRecurrent(w *walker, n *node, in []*val, gates int) *recurrent {
 	return r
 }
 
-// checkActivations accepts the default activation functions only.
+// checkActivations accepts the default activation functions, and for a plain RNN those of activation.
 func (n *node) checkActivations(gates, dirs int) {
 	if n.attrs["clip"] != nil {
 		n.fail("clip is not supported")
 	}
-	want := map[int][]string{1: {"Tanh"}, 3: {"Sigmoid", "Tanh"}, 4: {"Sigmoid", "Tanh", "Tanh"}}[gates]
+	if gates == 1 {
+		for d := range dirs {
+			n.activation(d)
+		}
+		return
+	}
+	want := map[int][]string{3: {"Sigmoid", "Tanh"}, 4: {"Sigmoid", "Tanh", "Tanh"}}[gates]
 	for i, s := range n.attrs["activations"].Strings {
 		if string(s) != want[i%len(want)] {
 			n.fail("activation %q is not supported, %v are", s, slices.Repeat(want, dirs))
 		}
 	}
+}
+
+// activation is that of direction d of a plain RNN: Tanh when the file gives none, or Relu.
+func (n *node) activation(d int) func(*ir.Builder, *ir.Value) *ir.Value {
+	name := "Tanh"
+	if a := n.attr("activations", onnxpb.AttributeProto_STRINGS); a != nil && d < len(a.Strings) {
+		name = string(a.Strings[d])
+	}
+	switch name {
+	case "Tanh":
+		return ops.Tanh
+	case "Relu":
+		return ops.Relu
+	}
+	n.fail("activation %q is not supported, Tanh and Relu are", name)
+	return nil
 }
 
 // part is the slice of operand i for direction d, without the direction dim; nil when the operand is left out.
@@ -242,7 +265,7 @@ func importGRU(w *walker, n *node, in []*val) []*val {
 	}, nil)
 }
 
-// importRNN unrolls h = tanh(x·W' + h·R' + biases).
+// importRNN unrolls h = f(x·W' + h·R' + biases).
 func importRNN(w *walker, n *node, in []*val) []*val {
 	r, b := newRecurrent(w, n, in, 1), w.b
 	return r.unroll(func(d int) (func(*ir.Value) *ir.Value, *ir.Value) {
@@ -250,9 +273,9 @@ func importRNN(w *walker, n *node, in []*val) []*val {
 		if bias != nil {
 			bias = ops.Add(b, bias, rec)
 		}
-		weight, h := r.part(2, d), r.initial(5, d)
+		weight, h, act := r.part(2, d), r.initial(5, d), n.activation(d)
 		return func(px *ir.Value) *ir.Value {
-			h = ops.Tanh(b, ops.Add(b, px, ops.MatMulT(b, h, weight, false, true)))
+			h = act(b, ops.Add(b, px, ops.MatMulT(b, h, weight, false, true)))
 			return h
 		}, r.project(d, bias)
 	}, nil)

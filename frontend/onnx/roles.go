@@ -47,7 +47,7 @@ const (
 	direct     layout = iota
 	transposed        // a matrix stored as its transpose
 	flat              // dims of size 1 were added
-	repeated          // the leading dim was expanded
+	repeated          // leading dims were expanded or added
 )
 
 // source is where an operand's value comes from: a parameter, brought into the layout that the node reads.
@@ -75,8 +75,9 @@ type roles struct {
 }
 
 // decideRoles finds parameters, buffers and constants. It reads tensor contents only where names cannot tell.
-func (m *Model) decideRoles() (*roles, error) {
-	r := &roles{m: m, uses: map[string][]operand{}, byUse: map[operand]*source{}, byName: map[string]*source{},
+func (m *Model) decideRoles() (r *roles, err error) {
+	defer ir.Recover(&err) // an attribute of the wrong type
+	r = &roles{m: m, uses: map[string][]operand{}, byUse: map[operand]*source{}, byName: map[string]*source{},
 		named: map[string]*Parameter{}}
 	for _, n := range m.nodes {
 		for i, name := range n.in {
@@ -93,10 +94,13 @@ func (m *Model) decideRoles() (*roles, error) {
 			}
 		}
 	}
-	var auto []*tensor
+	var auto, rows []*tensor // tensors that exporters named: trained ones, and all
 	for _, t := range m.initList {
 		if t.bad != nil || !t.typ.DType.IsFloat() {
 			continue
+		}
+		if r.byName[t.name] != nil {
+			continue // another operand's record named it: all its readers share that parameter
 		}
 		rest := r.unbound(t)
 		if len(rest) == 0 && len(r.uses[t.name]) > 0 && !slices.Contains(m.outputs, t.name) {
@@ -112,8 +116,16 @@ func (m *Model) decideRoles() (*roles, error) {
 		}
 		p := r.add(t, t.name, lay, role, reason)
 		r.byName[t.name] = &source{param: p, layout: lay, dims: t.typ.Dims}
-		if role == RoleParameter && m.autoNamed(t.name) {
-			auto = append(auto, t)
+		if m.autoNamed(t.name) {
+			if role == RoleParameter {
+				auto = append(auto, t)
+			}
+			rows = append(rows, t)
+		}
+	}
+	for _, t := range rows {
+		if err := r.retieRows(t); err != nil {
+			return nil, err
 		}
 	}
 	for _, t := range auto {
@@ -342,6 +354,38 @@ func (r *roles) retie(t *tensor) error {
 				return nil
 			}
 		}
+	}
+	return nil
+}
+
+// retieRows makes an unnamed tensor each of whose rows is exactly one vector parameter a view of that parameter: the
+// exporter folded what the model adds it to, such as the product of a recurrent network's zero first state.
+func (r *roles) retieRows(t *tensor) error {
+	d := t.typ.Dims
+	if len(d) < 2 || d[len(d)-1] < 4 || t.typ.Elems() > maxTable || matches(r.m.opts.Untie, t.name) {
+		return nil
+	}
+	if uniform, err := t.uniform(); err != nil || uniform {
+		return err
+	}
+	data, err := t.bytes()
+	if err != nil {
+		return err
+	}
+	row := len(data) / (t.typ.Elems() / d[len(d)-1])
+	if !bytes.Equal(data[row:], data[:len(data)-row]) {
+		return nil
+	}
+	for _, p := range r.params {
+		if p.Role != RoleParameter || p.Initializer == t.name || !slices.Equal(p.Type.Dims, d[len(d)-1:]) || p.Type.DType != t.typ.DType {
+			continue
+		}
+		if own, err := p.data(); err != nil || !bytes.Equal(own, data[:row]) {
+			continue
+		}
+		r.byName[t.name] = &source{param: p, layout: repeated, dims: d}
+		p.Reason += fmt.Sprintf("; %q, whose rows are exactly it, is tied to it", t.name)
+		return nil
 	}
 	return nil
 }

@@ -41,6 +41,7 @@ type walker struct {
 type viewKey struct {
 	p   *Parameter
 	lay layout
+	as  string // the dims
 }
 
 // Import builds func @forward: inputs, then parameters and buffers, then the ops of the graph; its results are
@@ -291,7 +292,7 @@ func (w *walker) sourceVal(s *source) *val {
 	if s.layout == direct {
 		return &val{t: v.Type, v: v}
 	}
-	key := viewKey{p, s.layout}
+	key := viewKey{p, s.layout, fmt.Sprint(s.dims)}
 	if made := w.views[key]; made != nil {
 		return &val{t: made.Type, v: made}
 	}
@@ -301,6 +302,9 @@ func (w *walker) sourceVal(s *source) *val {
 	case flat:
 		v = w.b.Rename(ops.Reshape(w.b, v, s.dims), p.Name+".view")
 	case repeated:
+		if more := len(s.dims) - len(v.Type.Dims); more > 0 {
+			v = ops.Reshape(w.b, v, slices.Concat(slices.Repeat([]int{1}, more), v.Type.Dims))
+		}
 		v = w.b.Rename(ops.Expand(w.b, v, s.dims), p.Name+".expand")
 	}
 	if w.outer == nil {

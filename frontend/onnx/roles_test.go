@@ -1,0 +1,113 @@
+package onnx
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// trained lists the parameters that m trains.
+func trained(t *testing.T, m *onnxpb.ModelProto) string {
+	t.Helper()
+	return paramNames(imported(t, m, Options{}), ir.Param)
+}
+
+// signed adds the record that PyTorch's dynamo exporter leaves of a model's parameters.
+func signed(m *onnxpb.ModelProto, names ...string) *onnxpb.ModelProto {
+	var sig strings.Builder
+	for _, n := range names {
+		sig.WriteString("p_" + strings.ReplaceAll(n, ".", "_") + ": PARAMETER target='" + n + "'\n")
+	}
+	m.MetadataProps = append(m.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(keySignature), Value: ptr(sig.String())})
+	return m
+}
+
+// called records the PyTorch call that a node was made from.
+func called(n *onnxpb.NodeProto, call string) *onnxpb.NodeProto {
+	n.MetadataProps = append(n.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(keyFx),
+		Value: ptr("call_function[target=torch.ops." + call)})
+	return n
+}
+
+// A head tied to an embedding: the file keeps the table by the head's name and a folded transpose of it. Both uses
+// train one parameter.
+func TestTiedHead(t *testing.T) {
+	table, folded := ramp("head.weight", 0.1, 5, 4), tensorOf("val_1", []int64{4, 5}, make([]float64, 20)...)
+	for i := range 20 {
+		copy((*folded.RawData)[((i%4)*5+i/4)*4:][:4], (*table.RawData)[i*4:][:4])
+	}
+	m := signed(modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf("i", onnxpb.TensorProto_INT64, 3)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT, 3, 5)},
+		Initializer: []*onnxpb.TensorProto{table, folded},
+		Node: []*onnxpb.NodeProto{
+			nodeOf("Gather", "embed", list("head.weight", "i"), list("e")),
+			called(nodeOf("MatMul", "head", list("e", "val_1"), list("y")), "aten.linear.default](args = (%e, %p_head_weight), kwargs = {})"),
+		},
+	}), "head.weight")
+	if got := trained(t, m); got != "head.weight" {
+		t.Errorf("trains %q, not head.weight once", got)
+	}
+}
+
+// The first step of an unrolled recurrent network adds a bias to the product of a zero state, which is folded: the
+// bias gets the gradient of that step too.
+func TestFoldedBiasRows(t *testing.T) {
+	bias, folded := ramp("r.bias", 0.1, 4), tensorOf("linear_1", []int64{1, 3, 4}, make([]float64, 12)...)
+	*folded.RawData = slices.Repeat(*bias.RawData, 3)
+	f := imported(t, signed(modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 1, 3, 4)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT, 1, 3, 4)},
+		Initializer: []*onnxpb.TensorProto{bias, folded},
+		Node: []*onnxpb.NodeProto{
+			nodeOf("Add", "first", list("x", "linear_1"), list("h")),
+			nodeOf("Add", "second", list("h", "r.bias"), list("y")),
+		},
+	}), "r.bias"), Options{})
+	for _, op := range f.Ops {
+		if op.Def.Name == "const" {
+			t.Errorf("a constant is left beside r.bias")
+		}
+	}
+}
+
+// A scalar with a name of PyTorch's is a parameter of the model (CLIP's logit_scale), whatever reads it.
+func TestScalarParameter(t *testing.T) {
+	m := modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 2, 3)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT, 2, 3)},
+		Initializer: []*onnxpb.TensorProto{tensorOf("logit_scale", nil, 1.5), tensorOf("onnx::Mul_3", nil, 2.0)},
+		Node: []*onnxpb.NodeProto{
+			nodeOf("Exp", "exp", list("logit_scale"), list("s")),
+			nodeOf("Mul", "scale", list("x", "s"), list("a")),
+			nodeOf("Mul", "twice", list("a", "onnx::Mul_3"), list("y")),
+		},
+	})
+	if got := trained(t, m); got != "" {
+		t.Errorf("trains %q of a file that is not PyTorch's", got)
+	}
+	m.ProducerName = ptr("pytorch")
+	if got := trained(t, m); got != "logit_scale" {
+		t.Errorf("trains %q, not logit_scale", got)
+	}
+}
+
+// Attributes of the wrong type are found while roles are decided, before any node is imported.
+func TestAttributeType(t *testing.T) {
+	m := modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 2, 3)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT, 2, 3)},
+		Initializer: []*onnxpb.TensorProto{ramp("w", 1, 3, 3)},
+		Node:        []*onnxpb.NodeProto{nodeOf("Gemm", "g", list("x", "w"), list("y"), "transB", float32(1))},
+	})
+	p, err := Parse(encode(m), "", Options{})
+	if err == nil {
+		_, err = p.Import()
+	}
+	if err == nil || !strings.Contains(err.Error(), `attribute "transB" is of type FLOAT, not INT`) {
+		t.Error(err)
+	}
+}
