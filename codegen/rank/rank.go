@@ -55,6 +55,7 @@ type comm struct {
 }
 
 type generator struct {
+	places  map[*ir.Value]group.Place // of the function at hand: what templates write into an assembly
 	m       *ir.Module
 	plan    pass.Plan
 	kernels map[string]string // text without name -> name
@@ -86,6 +87,10 @@ func Generate(pkg string, programs ...Program) (*Source, error) {
 				return nil, err
 			}
 			src.makers(calls)
+			for v, p := range g.places {
+				src.Makers[v] = group.Impl(v.Op).Template + " within " + p.In.Name
+				src.Makers[p.In] = group.Impl(v.Op).Template
+			}
 			text, err := g.printCalls(pkg, f.Name, f.Name+p.Name, calls)
 			if err != nil {
 				return nil, err
@@ -131,6 +136,7 @@ func (g *generator) header() []byte {
 // function lists the calls of f.
 func (g *generator) function(f *ir.Func) ([]call, error) {
 	outs := group.Outputs(f)
+	g.places = group.Places(f)
 	var calls []call
 	inflight := map[*ir.Value]int{} // result of a collective -> its call
 	for _, grp := range group.List(f) {
@@ -151,6 +157,9 @@ func (g *generator) function(f *ir.Func) ([]call, error) {
 				}
 			}
 		}
+		if len(more) == 0 { // an assembly whose parts were all made in it
+			continue
+		}
 		slices.Sort(wait)
 		more[0].wait = wait
 		if more[0].comm != nil {
@@ -163,7 +172,7 @@ func (g *generator) function(f *ir.Func) ([]call, error) {
 	return calls, nil
 }
 
-// group makes the calls of one group; at least one.
+// group makes the calls of one group: none where all its work is done by others.
 func (g *generator) group(grp group.Group, outs []*ir.Value) ([]call, error) {
 	op := grp.Ops[0]
 	if op.Def.Rules.Collective != "" {
@@ -260,16 +269,19 @@ func (g *generator) templateCall(op *ir.Op, impl kir.Impl) call {
 		cl.args = append(cl.args, arg{offset: g.looseOperand(op, impl, i, all[i], &cl)})
 	}
 	cl.args = append(cl.args, arg{offset: g.plan.Workspace})
+	cl.out = slices.DeleteFunc(slices.Clone(cl.out), func(v *ir.Value) bool { _, within := g.places[v]; return within })
 	return cl
 }
 
-// looseOperand is where a template finds operand i: through the views on it, whose strides it is told, when it
-// takes strides for it.
+// looseOperand is where a template finds operand i, or writes result i-len(op.In): through the views on it or into the
+// assembly it is part of, whose strides it is told, when it takes strides for it.
 func (g *generator) looseOperand(op *ir.Op, impl kir.Impl, i int, v *ir.Value, cl *call) int {
-	if i >= len(op.In) {
-		return v.Offset
+	src, acc, ok := v, kir.Access{}, false
+	if i < len(op.In) {
+		src, acc, ok = group.Loose(op, impl, i)
+	} else if p, within := g.places[v]; within {
+		src, acc, ok = p.In, p.Access, true
 	}
-	src, acc, ok := group.Loose(op, impl, i)
 	if !ok {
 		return v.Offset
 	}
@@ -305,7 +317,10 @@ func (g *generator) assemble(op *ir.Op, impl kir.Impl) ([]call, error) {
 		}
 	}
 	for i, v := range op.In {
-		k, args, err := boxKernel(op, v, impl.Boxes[i])
+		if _, within := g.places[group.Alias(v)]; within {
+			continue
+		}
+		k, args, err := boxKernel(op, i)
 		if err != nil {
 			return nil, err
 		}
@@ -336,18 +351,14 @@ func fillKernel(out *ir.Value, v float64) *kir.Kernel {
 	return k
 }
 
-// boxKernel copies v, read through its views, into a box of op's result.
-func boxKernel(op *ir.Op, v *ir.Value, box kir.Box) (*kir.Kernel, []kernel.Arg, error) {
-	out := op.Out[0]
+// boxKernel copies operand i of op, read through its views, into its box of the result.
+func boxKernel(op *ir.Op, i int) (*kir.Kernel, []kernel.Arg, error) {
+	out, v := op.Out[0], op.In[i]
 	k := newKernel(v.Type.Dims)
 	var args []kernel.Arg
-	start, dst := 0, kir.Access{Strides: ir.Strides(out.Type.Dims)}
-	for d, s := range dst.Strides {
-		start += box.Start[d] * s
-		if len(box.Step) > 0 {
-			dst.Strides[d] = box.Step[d] * s
-		}
-	}
+	dst := group.BoxAccess(op, i)
+	start := dst.Offset
+	dst.Offset = 0
 	load := kir.Inst{DType: v.Type.DType, Level: kir.PerElem}
 	if e, ok := group.Scalar(v); ok {
 		load.Op, load.Value, load.Level = "const", e.Value, kir.Uniform

@@ -74,8 +74,9 @@ type Impl struct {
 	Floats   []float64 // positional float attributes
 	Order    []int     // operands then results, as the template's pointer parameters expect; -1 is nil. Nil: in order
 	Status   bool      // the template returns an int64: the first bad row or -1
-	// Loose names the operands that the template reads by strides: for each, the place in Ints of the stride of
-	// each dim, -1 for a dim that must be contiguous. Ints holds the strides of dense operands.
+	// Loose names the operands that the template reads by strides and, numbered on from them, the results that it
+	// writes so: for each, the place in Ints of the stride of each dim, -1 for a dim that must be contiguous. Ints
+	// holds the strides of dense ones.
 	Loose   map[int][]int
 	InPlace int // 1+operand whose buffer result 0 may take over; 0 none
 

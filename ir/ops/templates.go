@@ -126,7 +126,9 @@ func attentionImpl(op *ir.Op) kir.Impl {
 	if op.Def == AttentionGradDef {
 		impl.Template, impl.Order = "AttnBwd", []int{0, 1, 2, -1, 4, 5, 6, n, n + 1, n + 2}
 		impl.Ints = slices.Concat(ints, o, q, k, v)
-		impl.Loose[6] = loose(len(ints))
+		for i, at := range []int{6, n, n + 1, n + 2} { // dout and the results
+			impl.Loose[at] = loose(len(ints) + 3*i)
+		}
 	}
 	if hasMask {
 		impl.Order[3] = 3

@@ -28,12 +28,15 @@ type funcPlan struct {
 	same   map[*ir.Value]*ir.Value // value whose storage it takes over
 	result map[*ir.Value]bool      // must last to the end
 	blocks []*block
-	spaces map[int]*group.Space // by group number; nil for those that have none
+	spaces map[int]*group.Space      // by group number; nil for those that have none
+	places map[*ir.Value]group.Place // values that lie within another
+	begun  map[*ir.Value]int         // group position at which the first part of a value is made
 }
 
 func newFuncPlan(p *planner, f *ir.Func) *funcPlan {
 	return &funcPlan{p: p, f: f, groups: group.List(f), where: map[*ir.Value]int{}, reads: map[*ir.Value][]int{},
-		block: map[*ir.Value]*block{}, spaces: map[int]*group.Space{}, same: map[*ir.Value]*ir.Value{}, result: map[*ir.Value]bool{}}
+		block: map[*ir.Value]*block{}, spaces: map[int]*group.Space{}, same: map[*ir.Value]*ir.Value{}, result: map[*ir.Value]bool{},
+		places: group.Places(f), begun: map[*ir.Value]int{}}
 }
 
 // storage follows take-overs to the value that owns the memory of v.
@@ -82,7 +85,17 @@ func (fn *funcPlan) lifetimes() {
 			continue
 		}
 		for _, v := range outs[g.ID] {
+			if p, within := fn.places[v]; within {
+				fn.p.c.Remark(v, "is made within %%%s: no copy", p.In.Name)
+				if _, begun := fn.begun[p.In]; !begun {
+					fn.begun[p.In] = pos
+				}
+				continue
+			}
 			fn.place(pos, g, v)
+			if first, begun := fn.begun[v]; begun {
+				fn.block[v].first = first
+			}
 		}
 	}
 }
@@ -285,6 +298,9 @@ func (fn *funcPlan) pack(base int) int {
 func (fn *funcPlan) finish() {
 	for v := range fn.same {
 		v.Offset = fn.storage(v).Offset
+	}
+	for v, p := range fn.places {
+		v.Offset = p.In.Offset + p.Access.Offset*v.Type.DType.Size()
 	}
 	for _, op := range fn.f.Ops {
 		for _, v := range op.Out {

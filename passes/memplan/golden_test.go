@@ -1,0 +1,12 @@
+package memplan
+
+import (
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir/irtest"
+	"github.com/gtc-compiler/gtc/passes/passtest"
+)
+
+func TestGolden(t *testing.T) {
+	passtest.Golden(t, "memplan", Run, irtest.Options{})
+}
