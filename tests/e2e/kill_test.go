@@ -50,5 +50,5 @@ func TestStoppedRank(t *testing.T) {
 	j := start(t, dir, 2, "--data", digits, "--steps", "1000000", "--timeout", "3s", "--checkpoint-dir", "none")
 	j.until("step", 50)
 	syscall.Kill(j.pid(1), syscall.SIGSTOP)
-	survivor(t, j, 8*time.Second, "3s")
+	survivor(t, j, 8*time.Second, "no progress for 3")
 }
