@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -180,6 +181,9 @@ func importGather(w *walker, n *node, in []*val) []*val {
 	x, dims := w.value(in[0]), in[0].t.Dims
 	axis := n.dim(n.int("axis", 0), len(dims))
 	index := w.array(in[1])
+	if pad := n.padding(dims); pad >= 0 && axis == 0 {
+		return outs(ops.Embed(w.b, x, w.value(in[1]), pad))
+	}
 	if index == nil {
 		return outs(ops.Gather(w.b, x, w.value(in[1]), axis))
 	}
@@ -197,6 +201,18 @@ func importGather(w *walker, n *node, in []*val) []*val {
 	}
 	y = ops.Reshape(w.b, y, slices.Concat(dims[:axis], small.Type.Dims, dims[axis+1:]))
 	return outs(ops.Expand(w.b, y, want))
+}
+
+// padding is padding_idx of the embedding that PyTorch's record says n was made from, -1 when there is none.
+func (n *node) padding(dims []int) int {
+	if !n.fx.is("embedding") || len(n.fx.args) < 3 {
+		return -1
+	}
+	i, err := strconv.Atoi(n.fx.args[2])
+	if err != nil || i < 0 || i >= dims[0] {
+		return -1
+	}
+	return i
 }
 
 func importGatherElements(w *walker, n *node, in []*val) []*val {

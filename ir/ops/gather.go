@@ -14,8 +14,9 @@ var (
 	ScatterElementsAddDef = ir.NewOp("scatter_elements_add")
 )
 
-// GatherAttrs names the indexed dim.
-type GatherAttrs struct{ Dim int }
+// GatherAttrs names the indexed dim. NoGrad is 1 more than an index whose row gets no gradient, as with padding_idx of
+// PyTorch's Embedding; 0 is none.
+type GatherAttrs struct{ Dim, NoGrad int }
 
 // ScatterAddAttrs names the indexed dim and its size in the result.
 type ScatterAddAttrs struct{ Dim, Size int }
@@ -31,7 +32,12 @@ type ScatterElementsAddAttrs struct {
 
 // Gather is numpy's take: x's dim is replaced by the dims of idx (integers; negative ones count from the end).
 func Gather(b *ir.Builder, x, idx *ir.Value, dim int) *ir.Value {
-	return b.Emit(GatherDef, GatherAttrs{dim}, x, idx)
+	return b.Emit(GatherDef, GatherAttrs{Dim: dim}, x, idx)
+}
+
+// Embed is Gather along dim 0, in which row padding of x gets no gradient (torch.nn.functional.embedding).
+func Embed(b *ir.Builder, x, idx *ir.Value, padding int) *ir.Value {
+	return b.Emit(GatherDef, GatherAttrs{NoGrad: padding + 1}, x, idx)
 }
 
 // ScatterAdd is the adjoint of Gather: zeros of size along dim, with upd added at idx.

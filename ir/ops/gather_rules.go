@@ -64,7 +64,7 @@ func defineGather() {
 		},
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			dim := op.Attrs.(GatherAttrs).Dim
-			return []*ir.Value{ScatterAdd(b, op.In[1], dy[0], dim, in(op, 0)[dim]), nil}
+			return []*ir.Value{ScatterAdd(b, op.In[1], withoutPadding(b, op, dy[0]), dim, in(op, 0)[dim]), nil}
 		},
 		Eval: one(func(op *ir.Op, x []*ir.Array) *ir.Array {
 			out, n := ir.NewArray(op.Out[0].Type), op.In[1].Type.Elems()
@@ -88,18 +88,30 @@ func defineGather() {
 				Ints: []int{size, width * (bytes / 4), op.In[1].Type.Elems()}}
 		},
 		Samples: samples(
-			indexed(sample(GatherAttrs{0}, []int{6, 4}, []int{2, 4}), 1, 6),
-			indexed(sample(GatherAttrs{1}, []int{2, 6, 4}, []int{4}), 1, 6),
-			indexed(sample(GatherAttrs{1}, []int{2, 6}, []int{}), 1, 6),
-			indexed(sample(GatherAttrs{2}, []int{2, 2, 4}, []int{2, 1}), 1, 4)),
+			indexed(sample(GatherAttrs{Dim: 0}, []int{6, 4}, []int{2, 4}), 1, 6),
+			indexed(sample(GatherAttrs{Dim: 1}, []int{2, 6, 4}, []int{4}), 1, 6),
+			indexed(sample(GatherAttrs{Dim: 1}, []int{2, 6}, []int{}), 1, 6),
+			indexed(sample(GatherAttrs{Dim: 2}, []int{2, 2, 4}, []int{2, 1}), 1, 4)),
 	})
+}
+
+// withoutPadding is the gradient dy of a gather's result, zeros where the index is NoGrad's.
+func withoutPadding(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value {
+	a, idx := op.Attrs.(GatherAttrs), op.In[1]
+	if a.NoGrad == 0 {
+		return dy
+	}
+	dims := slices.Concat(slices.Repeat([]int{1}, a.Dim), idx.Type.Dims)
+	dims = append(dims, slices.Repeat([]int{1}, len(dy.Type.Dims)-len(dims))...)
+	pad := Eq(b, idx, ScalarLike(b, idx, float64(a.NoGrad-1)))
+	return Where(b, Expand(b, Reshape(b, pad, dims), dy.Type.Dims), ScalarLike(b, dy, 0), dy)
 }
 
 // decomposeGather brings the op to the form that GatherRows takes: dim 0, i64 indices, 4-byte elements.
 func decomposeGather(b *ir.Builder, op *ir.Op) []*ir.Value {
 	x, dim, n := op.In[0], op.Attrs.(GatherAttrs).Dim, len(in(op, 1))
 	idx := Cast(b, op.In[1], dtype.I64)
-	y := Gather(b, front(b, widen(b, x), dim, 1), idx, 0)
+	y := b.Emit(GatherDef, GatherAttrs{NoGrad: op.Attrs.(GatherAttrs).NoGrad}, front(b, widen(b, x), dim, 1), idx)
 	return []*ir.Value{Cast(b, back(b, y, dim, n), x.Type.DType)}
 }
 

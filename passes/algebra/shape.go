@@ -227,7 +227,7 @@ func addPadded(b *ir.Builder, op *ir.Op) *ir.Value {
 // gather by consecutive known indices is a slice.
 func gather(b *ir.Builder, op *ir.Op) *ir.Value {
 	c := Made(op.In[1], ops.ConstDef)
-	if c == nil {
+	if c == nil || op.Attrs.(ops.GatherAttrs).NoGrad != 0 {
 		return nil
 	}
 	t, d := c.Attrs.(ops.ConstAttrs).Value, op.Attrs.(ops.GatherAttrs).Dim
