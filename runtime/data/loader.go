@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
+	"unsafe"
 )
 
 // Config says which part of which steps a loader reads. Rank and Ranks count data-parallel
@@ -135,6 +137,7 @@ func (l *Loader) Close() {
 func (l *Loader) run() {
 	defer l.done.Done()
 	defer close(l.ready)
+	debug.SetPanicOnFault(true) // a mapped file that was cut short; fill makes it an error
 	room := l.d.newScratch()
 	for step := l.cfg.Start; l.cfg.Stop == 0 || step < l.cfg.Stop; step++ {
 		var b *Batch
@@ -158,7 +161,17 @@ func (l *Loader) run() {
 	l.failure = io.EOF
 }
 
-func (l *Loader) fill(b *Batch, step int64, room *scratch) error {
+func (l *Loader) fill(b *Batch, step int64, room *scratch) (err error) {
+	input := 0
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }: // the fault of a read outside what is left of a file
+			err = l.d.columns[input].cut(r.Addr())
+		default:
+			panic(r)
+		}
+	}()
 	s := &l.cfg.Sampler
 	b.Step, b.Epoch = step, s.Epoch(step)
 	b.GlobalValid, b.Valid = s.Valid(step), 0
@@ -170,6 +183,7 @@ func (l *Loader) fill(b *Batch, step int64, room *scratch) error {
 			b.Valid++
 		}
 		for i := range b.Inputs {
+			input = i
 			size := l.d.columns[i].out
 			dst := b.Inputs[i][row*size : (row+1)*size]
 			if err := l.d.read(i, sample, s.Random, dst, room); err != nil {
@@ -185,4 +199,14 @@ func (l *Loader) fill(b *Batch, step int64, room *scratch) error {
 		}
 	}
 	return nil
+}
+
+// cut names the file whose mapped bytes could not be read at addr.
+func (c *column) cut(addr uintptr) error {
+	for _, p := range c.parts {
+		if start := uintptr(unsafe.Pointer(unsafe.SliceData(p.data))); addr >= start && addr < start+uintptr(len(p.data)) {
+			return fmt.Errorf("%s: became shorter, or its disk failed, while it was being read", p.path)
+		}
+	}
+	return fmt.Errorf("BUG: a fault at address %#x while array %q was read", addr, c.key)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -242,5 +243,27 @@ func BenchmarkLoader(b *testing.B) {
 			b.Fatal(err)
 		}
 		x.Release()
+	}
+}
+
+// A file that another program cuts short while it is mapped is an error with its name, not a crash.
+func TestFileCutShort(t *testing.T) {
+	const n = 100_000
+	file := write(t, "d.npz", labels("y", make([]int64, n)...))
+	d, err := Open([]string{file}, []Input{{Name: "y", DType: "i64", Target: true}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := os.Truncate(file, 100); err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.Loader(Config{Sampler: Sampler{Samples: n, Batch: n}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := l.Next(context.Background()); err == nil || !strings.Contains(err.Error(), "d.npz: became shorter") {
+		t.Error(err)
 	}
 }
