@@ -179,18 +179,18 @@ func (r *roles) warnLost() {
 	}
 }
 
-// warnFolded names weights that are trained in place of the PyTorch parameters that they were computed from, such as
-// those of weight_norm: steps on them are others than PyTorch's.
+// warnFolded names the PyTorch parameters of which only something computed from them is left, such as the exponential of
+// a learned scale or the product of weight_norm: steps on that are others than PyTorch's, and a scalar is not trained.
 func (r *roles) warnFolded() {
-	var made []string
-	for _, p := range r.params {
-		if s := r.byName[p.Name]; p.Role == RoleParameter && s != nil && s.param == p && r.m.autoNamed(p.Name) &&
-			!slices.ContainsFunc(r.uses[p.Name], func(u operand) bool { return strings.HasPrefix(weightUse(u), "the weight or bias of a rec") }) {
-			made = append(made, p.Name)
+	var lost []string
+	for _, name := range r.leftover {
+		if r.named[name] == nil {
+			lost = append(lost, name)
 		}
 	}
-	if len(made) > 0 && len(r.leftover) > 0 {
-		r.m.warn("%s trained in place of what the exporter computed from %s; a step differs from PyTorch's. Export with "+
-			"torch.onnx.export(..., dynamo=True, optimize=False) to keep them", strings.Join(made, ", "), strings.Join(r.leftover, ", "))
+	if len(lost) > 0 {
+		r.m.warn("the file has no tensor of the PyTorch parameters %s: they were tied to others, or the exporter kept only what "+
+			"it computed from them, and steps on that may differ from PyTorch's. Export with "+
+			"torch.onnx.export(..., dynamo=True, optimize=False) to keep them", strings.Join(lost, ", "))
 	}
 }

@@ -111,3 +111,27 @@ func TestAttributeType(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A parameter of which the exporter kept only the exponential is said to be lost.
+func TestLostParameter(t *testing.T) {
+	m := signed(modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 2, 3)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT, 2, 3)},
+		Initializer: []*onnxpb.TensorProto{tensorOf("exp", nil, 2.5), ramp("bias", 0.1, 3)},
+		Node: []*onnxpb.NodeProto{
+			nodeOf("Mul", "scale", list("x", "exp"), list("a")),
+			nodeOf("Add", "shift", list("a", "bias"), list("y")),
+		},
+	}), "logit_scale", "bias")
+	p, err := Parse(encode(m), "", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := p.Inspect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Warnings) != 1 || !strings.Contains(info.Warnings[0], "parameters logit_scale:") {
+		t.Errorf("warnings %q", info.Warnings)
+	}
+}
