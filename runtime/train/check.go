@@ -31,8 +31,9 @@ func (s *session) fixedBatch() error {
 	}
 	t.feed.ones()
 	var arrays []npz.Array
-	losses := make([]byte, 0, 8*s.cfg.steps)
-	for i := range max(s.cfg.steps, 1) {
+	steps := max(s.cfg.steps, 1)
+	losses := make([]byte, 0, 8*steps)
+	for i := range steps {
 		var first *collector
 		if i == 0 {
 			first = &collector{s: s}

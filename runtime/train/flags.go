@@ -17,7 +17,7 @@ type config struct {
 	data, evalData    []string
 	evalEvery         int64
 	evalOnly          bool
-	steps, epochs     int64
+	steps, epochs     int64 // -1 when not given
 	seed              uint64
 	seedGiven         bool
 	opt               data.Options
@@ -79,14 +79,14 @@ func (o onOff) Set(s string) error {
 	return nil
 }
 
-// number is an int64 flag that must be at least min.
+// number is an int64 flag that must be at least min; a negative value is one not given yet.
 type number struct {
 	v   *int64
 	min int64
 }
 
 func (n number) String() string {
-	if n.v == nil {
+	if n.v == nil || *n.v < 0 {
 		return "0"
 	}
 	return strconv.FormatInt(*n.v, 10)
@@ -113,7 +113,7 @@ func Flags() *flag.FlagSet { return newFlags(new(config)) }
 
 // newFlags are the flags of a rank program, which fill c.
 func newFlags(c *config) *flag.FlagSet {
-	*c = config{progress: "auto", logEvery: 10, shuffle: true, keep: 2, ckptDir: "auto"}
+	*c = config{progress: "auto", steps: -1, epochs: -1, logEvery: 10, shuffle: true, keep: 2, ckptDir: "auto"}
 	c.opt.Map, c.opt.Transforms = map[string]string{}, map[string]data.Transform{}
 	fs := flag.NewFlagSet("rank", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -128,8 +128,8 @@ func (c *config) dataFlags(fs *flag.FlagSet) {
 	fs.Var((*listFlag)(&c.evalData), "eval-data", "evaluation data, at the end and with --eval-every: `PATH[,PATH]`")
 	fs.Var(number{&c.evalEvery, 0}, "eval-every", "evaluate every `N` steps; 0 only at the end")
 	fs.BoolVar(&c.evalOnly, "eval-only", false, "evaluate the newest checkpoint (or --resume=PATH, or the initial weights) and stop")
-	fs.Var(number{&c.steps, 0}, "steps", "train until `N` steps were done, those before --resume included")
-	fs.Var(number{&c.epochs, 0}, "epochs", "train for `N` passes over the data; 1 when --steps is not given either")
+	fs.Var(number{&c.steps, 0}, "steps", "train until `N` steps were done, those before --resume included; 0 trains nothing")
+	fs.Var(number{&c.epochs, 0}, "epochs", "train for `N` passes over the data; 1 when --steps is not given either, 0 trains nothing")
 	fs.Func("seed", "`NUMBER` that decides the order of the samples; default 0", func(s string) (err error) {
 		c.seed, err = strconv.ParseUint(s, 0, 64)
 		c.seedGiven = true
@@ -211,7 +211,7 @@ func (c *config) check() error {
 		return fmt.Errorf("--window is random or sequential, not %q", c.window)
 	case c.progress != "auto" && c.progress != "line" && c.progress != "plain":
 		return fmt.Errorf("--progress is auto, line or plain, not %q", c.progress)
-	case c.steps > 0 && c.epochs > 0:
+	case c.steps >= 0 && c.epochs >= 0:
 		return errors.New("--steps and --epochs exclude each other")
 	case c.opt.Tokens != "" && c.opt.Tokens != "u8" && c.opt.Tokens != "u16" && c.opt.Tokens != "u32":
 		return fmt.Errorf("--tokens is u8, u16 or u32, not %q", c.opt.Tokens)
@@ -221,8 +221,10 @@ func (c *config) check() error {
 		return errors.New("--dump-forward and --inputs go together")
 	case (c.fixedBatch == "") != (c.results == ""):
 		return errors.New("--fixed-batch and --results go together")
-	case c.fixedBatch != "" && c.epochs > 0:
+	case c.fixedBatch != "" && c.epochs >= 0:
 		return errors.New("--fixed-batch counts --steps, not --epochs")
+	case c.fixedBatch != "" && c.steps == 0:
+		return errors.New("--fixed-batch does at least one step: --steps 0 would do none")
 	case c.evalOnly && len(c.data)+len(c.evalData) == 0:
 		return errors.New("--eval-only needs --eval-data")
 	case c.evalEvery > 0 && len(c.evalData) == 0:

@@ -52,7 +52,7 @@ func (s *session) train() (err error) {
 			return err
 		}
 	}
-	if t.saved != s.step {
+	if t.saved != s.step && s.step != t.rep.first { // what was not trained is saved already, or nothing
 		if err := t.save(); err != nil {
 			return err
 		}
@@ -62,6 +62,18 @@ func (s *session) train() (err error) {
 		return &stopped{signal}
 	}
 	return nil
+}
+
+// nothing says why a run trains no step.
+func (t *trainer) nothing() string {
+	asked := fmt.Sprintf("--steps %d", t.total)
+	if t.cfg.steps < 0 {
+		asked = fmt.Sprintf("--epochs %d (%d steps)", max(t.cfg.epochs, min(1, t.total)), t.total)
+	}
+	if t.step == 0 {
+		return "nothing to train: " + asked
+	}
+	return fmt.Sprintf("nothing to do: the checkpoint is at step %d, %s", t.step, asked)
 }
 
 // prepare opens the data and finds the place to go on from.
@@ -97,8 +109,11 @@ func (t *trainer) prepare() (err error) {
 	if per == 0 {
 		return usagef("--data: %d samples are fewer than one batch of %d, and the model's loss cannot leave samples out", t.set.Len(), t.sampler.Batch)
 	}
-	if t.total = t.cfg.steps; t.total == 0 {
-		t.total = max(t.cfg.epochs, 1) * per
+	switch t.total = per; {
+	case t.cfg.steps >= 0:
+		t.total = t.cfg.steps
+	case t.cfg.epochs >= 0:
+		t.total = t.cfg.epochs * per
 	}
 	if t.step >= t.total {
 		return nil

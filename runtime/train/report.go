@@ -88,6 +88,10 @@ func (r *reporter) start(t *trainer) {
 	for _, b := range t.set.Bindings() {
 		r.note("data: %s", b)
 	}
+	if t.step >= t.total {
+		r.note("%s", t.nothing())
+		return
+	}
 	r.note("%s: %d parameters, %d samples in batches of %d on %d x %d threads, arena %.1f MiB, steps %d to %d", x.Model, params, t.set.Len(),
 		x.Train.Batch, x.Ranks, t.threads, float64(t.m.arena.Size())/(1<<20), t.step, t.total)
 }

@@ -356,3 +356,30 @@ func TestEvalOnlyTakesTheNewestCheckpoint(t *testing.T) {
 		t.Errorf("%v\n%v\n%v", first, trained, second)
 	}
 }
+
+// --steps 0 and a checkpoint that is far enough train and save nothing, but evaluate.
+func TestNothingToTrain(t *testing.T) {
+	m := newToy()
+	dir, data := m.folder(t, 50)
+	for _, flag := range []string{"--steps", "--epochs"} {
+		o := m.ok(t, dir, "--data", data, flag, "0", "--eval-data", data, "--json")
+		if len(events(t, o.out, "step")) != 0 || len(events(t, o.out, "save")) != 0 || len(events(t, o.out, "eval")) != 1 {
+			t.Errorf("%s 0:\n%s", flag, o.out)
+		}
+		if o := m.job(t, dir, nil, nil, "--data", data, flag, "-1"); o.code[0] != ExitUsage || !strings.Contains(o.err, "at least 0") {
+			t.Errorf("%s -1: %+v", flag, o)
+		}
+	}
+	if o := m.ok(t, dir, "--data", data, "--steps", "0"); !strings.Contains(o.err, "nothing to train: --steps 0") {
+		t.Errorf("%s", o.err)
+	}
+	m.ok(t, dir, "--data", data, "--steps", "20")
+	before := readAll(t, filepath.Join(dir, "checkpoints", "step-000020"))
+	o := m.ok(t, dir, "--data", data, "--steps", "10", "--resume")
+	if !strings.Contains(o.err, "nothing to do: the checkpoint is at step 20, --steps 10") || strings.Contains(o.err, "saved") {
+		t.Errorf("%s", o.err)
+	}
+	if readAll(t, filepath.Join(dir, "checkpoints", "step-000020")) != before {
+		t.Error("the checkpoint changed")
+	}
+}
