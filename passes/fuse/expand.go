@@ -59,6 +59,9 @@ func expandOp(c *pass.Context, b *ir.Builder, op *ir.Op, subst map[*ir.Value]*ir
 		if n.Op != nil && n.Op.Def != op.Def && n.Name != v.Name && owned(parts, n) {
 			n.Name = v.Name // the decomposed value lives on under the name people know
 		}
+		if n.Op != nil && len(n.Sharding.Dims) == 0 {
+			n.Sharding = v.Sharding // a result is put together from its parts on all ranks
+		}
 		subst[v] = n
 	}
 	return nil
