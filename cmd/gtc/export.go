@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/compiler/export"
 	"github.com/spf13/cobra"
@@ -16,7 +18,9 @@ names. From a compiled folder the newest checkpoint is taken, or the initial wei
 outside its compiled folder can only become safetensors.
 
 In PyTorch: model.load_state_dict(safetensors.torch.load_file(FILE), strict=False); strict=False because tied weights
-appear once and counters that ONNX does not have (num_batches_tracked) not at all.`,
+appear once and counters that ONNX does not have (num_batches_tracked) not at all. strict=False also passes over
+tensors with other names: where PyTorch's exporter merged, reordered or renamed parameters (the default dynamo export
+does so to GRU and LSTM, and folds batch normalisation), they do not return into the module, and a warning names them.`,
 		Example: "  gtc export gtc-out -o trained.onnx --inference\n  gtc export gtc-out/checkpoints/step-000500 -o trained.safetensors",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
@@ -25,7 +29,7 @@ appear once and counters that ONNX does not have (num_batches_tracked) not at al
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVarP(&o.Out, "out", "o", "", "`FILE` to write; model.onnx or model.safetensors when not given")
-	fs.StringVar(&o.Format, "format", "", "onnx or safetensors; the name of the file says, else onnx")
+	fs.StringVar(&o.Format, "format", "", "onnx or safetensors; without it the name of the file says")
 	fs.BoolVar(&o.Inference, "inference", false, "ONNX: batch normalisation and dropout in their inference form")
 	fs.StringVar(&o.Checkpoint, "checkpoint", "", "`FOLDER` of the checkpoint to take instead of the newest")
 	fs.BoolVar(&o.Initial, "initial", false, "take the initial weights although there are checkpoints")
@@ -41,8 +45,32 @@ appear once and counters that ONNX does not have (num_batches_tracked) not at al
 		if err != nil {
 			return err
 		}
+		printNames(cmd.ErrOrStderr(), rep)
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d tensors, %s, of step %d, from %s\n", o.Out, rep.Tensors, size(rep.Bytes), rep.Step, rep.From)
 		return nil
 	})
 	return cmd
+}
+
+// printNames warns of what load_state_dict will not put where it was.
+func printNames(w io.Writer, rep *export.Report) {
+	list := func(names []string) string {
+		if n := len(names) - 10; n > 0 {
+			names = append(names[:10:10], fmt.Sprintf("and %d more", n))
+		}
+		return strings.Join(names, ", ")
+	}
+	if len(rep.Foreign) > 0 {
+		fmt.Fprintf(w, "warning: %d of the %d tensors have names or layouts that are not PyTorch's, because the exporter merged, reordered or "+
+			"renamed them; load_state_dict(strict=False) passes over them and leaves the module's own values: %s\n",
+			len(rep.Foreign), rep.Tensors, list(rep.Foreign))
+	}
+	if len(rep.Missing) > 0 {
+		fmt.Fprintf(w, "warning: parameters of the PyTorch module that have no tensor of their name: %s. They are tied to one that has (nothing is "+
+			"lost), or the exporter folded, merged or dropped them (the module then computes something else with this state dict)\n", list(rep.Missing))
+	}
+	if len(rep.Foreign)+len(rep.Missing) > 0 {
+		fmt.Fprintln(w, "  note: -o FILE.onnx is exact in every case; to train under PyTorch's names export the model with "+
+			"torch.onnx.export(..., dynamo=True, optimize=False)")
+	}
 }

@@ -42,6 +42,12 @@ type Report struct {
 	Tensors int
 	Bytes   int
 	Format  string
+
+	// Foreign are the tensors of a state dict whose names or layouts are not PyTorch's, which load_state_dict cannot
+	// place: the exporter merged, reordered or renamed them.
+	Foreign []string
+	// Missing are PyTorch's parameters that the exporter folded into others or dropped.
+	Missing []string
 }
 
 // Run exports.
@@ -68,6 +74,11 @@ func Run(o *Options) (*Report, error) {
 		rep.Bytes += len(t.Data)
 	}
 	if format == Safetensors {
+		if folder != nil {
+			if err := rep.names(folder, tensors); err != nil {
+				return nil, err
+			}
+		}
 		return rep, safetensors.WriteFile(o.Out, tensors, map[string]string{"format": "pt"})
 	}
 	return rep, writeONNX(folder, tensors, o)
@@ -81,8 +92,11 @@ func formatOf(o *Options) (string, error) {
 		return "", fmt.Errorf("--format is onnx or safetensors, not %q", o.Format)
 	case strings.HasSuffix(o.Out, ".safetensors"):
 		return Safetensors, nil
+	case strings.HasSuffix(o.Out, ".onnx"):
+		return ONNX, nil
 	}
-	return ONNX, nil
+	return "", fmt.Errorf("%s: the name ends in neither .onnx nor .safetensors, the formats that there are; "+
+		"for another name say which with --format", o.Out)
 }
 
 // resolve finds the compiled folder, if there is one, and where its tensors are.
@@ -183,6 +197,28 @@ func kept(f *compiler.Folder, name string) bool {
 		}
 	}
 	return false
+}
+
+// names compares the names of tensors with those of the PyTorch module that the folder's model was exported from.
+func (r *Report) names(f *compiler.Folder, tensors []safetensors.Tensor) error {
+	opt, err := f.Options()
+	if err != nil {
+		return nil // compiled without its source: there is nothing to compare with
+	}
+	m, err := onnx.Load(opt.Model, opt.Import)
+	if err != nil {
+		return compiler.Input(err)
+	}
+	defer m.Close()
+	if _, err := m.Import(); err != nil {
+		return compiler.Input(err)
+	}
+	var names []string
+	for _, t := range tensors {
+		names = append(names, t.Name)
+	}
+	r.Foreign, r.Missing = m.CompareTorch(names)
+	return nil
 }
 
 // writeONNX puts the tensors into the model that the folder keeps.

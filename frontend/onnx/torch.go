@@ -2,6 +2,8 @@ package onnx
 
 import (
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
@@ -108,3 +110,38 @@ func readTorch(m *onnxpb.ModelProto) torchInfo {
 
 // known reports whether the model came with a PyTorch signature.
 func (t torchInfo) known() bool { return len(t.params) > 0 }
+
+// CompareTorch compares the names of tensors with those of the PyTorch module that the model was exported from, after
+// Import: foreign are those that the module has no tensor of, missing the module's trained parameters without a tensor.
+// Tied parameters are missing under their second name; they do not count when the tensor that they are tied to is there.
+// The dynamo exporters record the module's names. TorchScript does not: there, names of its own form (onnx::MatMul_12)
+// are foreign, and nothing is known to be missing.
+func (m *Model) CompareTorch(names []string) (foreign, missing []string) {
+	if !m.torch.known() {
+		for _, n := range names {
+			if m.torchScript() && strings.Contains(n, "::") {
+				foreign = append(foreign, n)
+			}
+		}
+		return foreign, nil
+	}
+	has := map[string]bool{}
+	for _, n := range names {
+		has[n] = true
+		if _, ok := m.torch.kinds[n]; !ok {
+			foreign = append(foreign, n)
+		}
+	}
+	tied := ""
+	for _, p := range m.Parameters() {
+		tied += p.Reason + "\n"
+		has[p.Name] = true // one that is frozen is not exported and has not changed
+	}
+	for _, n := range m.torch.params {
+		if !has[n] && !strings.Contains(tied, strconv.Quote(n)) {
+			missing = append(missing, n)
+		}
+	}
+	slices.Sort(missing)
+	return foreign, missing
+}
