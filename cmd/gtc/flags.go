@@ -95,6 +95,11 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	if err := m.supported(); err != nil {
 		return nil, err
 	}
+	if m.set.Lookup("optimizer") != nil {
+		if err := m.unread(); err != nil {
+			return nil, compiler.Input(err)
+		}
+	}
 	o := &m.opt
 	o.Model = path
 	o.Import.Dims = map[string]int{}
@@ -146,6 +151,49 @@ func (m *modelFlags) supported() error {
 		return unsupported("--target " + m.target)
 	case m.memory != "":
 		return unsupported("--memory")
+	}
+	return nil
+}
+
+// ruleFlags are the optimizer's flags that not every rule reads, and scheduleFlags those of the schedule, by what reads them.
+var (
+	ruleFlags = map[string][]string{
+		"sgd": {"momentum", "nesterov", "dampening"}, "lars": {"momentum"},
+		"adam": {"beta1", "beta2", "betas", "eps"}, "adamw": {"beta1", "beta2", "betas", "eps"},
+		"lamb": {"beta1", "beta2", "betas", "eps"}, "lion": {"beta1", "beta2", "betas"},
+		"adagrad": {"eps"}, "rmsprop": {"alpha", "eps", "momentum"},
+	}
+	scheduleFlags = map[string][]string{
+		"constant": {}, "linear": {"total-steps", "min-lr"}, "cosine": {"total-steps", "min-lr"}, "step": {"step-every", "gamma"},
+	}
+)
+
+// unread refuses a flag that the chosen rule or schedule would ignore: whoever gives it expects it to count. An unknown
+// rule or schedule is left to the compiler, which lists the known ones.
+func (m *modelFlags) unread() error {
+	o, s := &m.opt.Pass.Optimizer, &m.opt.Pass.Schedule
+	for _, group := range []struct {
+		flag, chosen string
+		readers      map[string][]string
+	}{{"optimizer", o.Name, ruleFlags}, {"schedule", s.Name, scheduleFlags}} {
+		reads, known := group.readers[group.chosen]
+		if !known {
+			continue
+		}
+		readers := map[string][]string{} // by flag
+		for _, name := range slices.Sorted(maps.Keys(group.readers)) {
+			for _, f := range group.readers[name] {
+				readers[f] = append(readers[f], name)
+			}
+		}
+		for _, f := range slices.Sorted(maps.Keys(readers)) {
+			if m.set.Changed(f) && !slices.Contains(reads, f) {
+				return fmt.Errorf("--%s does nothing with --%s %s; it is read by %s", f, group.flag, group.chosen, strings.Join(readers[f], ", "))
+			}
+		}
+	}
+	if m.set.Changed("dampening") && o.Momentum == 0 {
+		return fmt.Errorf("--dampening does nothing without --momentum")
 	}
 	return nil
 }

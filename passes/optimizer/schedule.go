@@ -13,12 +13,15 @@ func checkSchedule(s pass.Schedule) error {
 	switch s.Name {
 	case "", "constant":
 	case "linear", "cosine":
+		if s.Steps <= 0 {
+			return ir.Errorf(ir.Loc{}, "the %s schedule needs the number of steps after which it reaches its end: --total-steps", s.Name)
+		}
 		if s.Steps <= s.Warmup {
-			return ir.Errorf(ir.Loc{}, "the %s schedule needs more steps than its warm-up of %d, not %d", s.Name, s.Warmup, s.Steps)
+			return ir.Errorf(ir.Loc{}, "the %s schedule needs more steps (--total-steps) than its warm-up of %d, not %d", s.Name, s.Warmup, s.Steps)
 		}
 	case "step":
 		if s.Every <= 0 || s.Gamma <= 0 {
-			return ir.Errorf(ir.Loc{}, "the step schedule needs a positive period and factor, not %d and %v", s.Every, s.Gamma)
+			return ir.Errorf(ir.Loc{}, "the step schedule needs a positive period (--step-every) and factor (--gamma), not %d and %v", s.Every, s.Gamma)
 		}
 	default:
 		return ir.Errorf(ir.Loc{}, "unknown schedule %q", s.Name).Note("known are constant, linear, cosine, step")
