@@ -125,7 +125,10 @@ func opsCommand() *cobra.Command {
 	var fromONNX bool
 	cmd := &cobra.Command{
 		Use: "ops", Short: "List the ops and their rules, or the ONNX operators that are imported",
-		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Long: `List gtc's own ops with the rules that each has: gradient, evaluation, sharding, kernel. With --onnx, list the operators
+of ONNX that a model may hold, one a line; those of com.microsoft have that name before them.`,
+		Example: "  gtc ops --onnx | grep Conv",
+		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: command(func(cmd *cobra.Command, args []string) error {
 			if fromONNX {
 				fmt.Fprintln(cmd.OutOrStdout(), strings.Join(onnx.Operators(), "\n"))
@@ -135,7 +138,7 @@ func opsCommand() *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&fromONNX, "onnx", false, "list ONNX operators")
+	cmd.Flags().BoolVar(&fromONNX, "onnx", false, "list the ONNX operators that gtc compile reads instead")
 	return cmd
 }
 
@@ -179,11 +182,16 @@ flags of gtc compile say how. The gradient of %v is %d_v. Quote the % where the 
 	return cmd
 }
 
+// version is gtc's and that of what it was built for and with.
+func version() string {
+	return fmt.Sprintf("%s %s/%s %s", gtc.Version, runtime.GOOS, runtime.GOARCH, runtime.Version())
+}
+
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: command(func(cmd *cobra.Command, args []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "gtc %s %s/%s %s\n", gtc.Version, runtime.GOOS, runtime.GOARCH, runtime.Version())
+			fmt.Fprintln(cmd.OutOrStdout(), "gtc", version())
 			return nil
 		}),
 	}

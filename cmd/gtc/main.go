@@ -170,8 +170,9 @@ was lost; 130 and 143 ended by SIGINT and SIGTERM; 137 and the like: a signal en
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use: "gtc", Short: "gtc compiles forward ONNX graphs into programs that train them", Long: about,
-		SilenceUsage: true, SilenceErrors: true,
+		SilenceUsage: true, SilenceErrors: true, Version: version(),
 	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(compileCommand(), runCommand(), checkCommand(), inspectCommand(), exportCommand(), optCommand(),
 		opsCommand(), explainCommand(), versionCommand(), debugTopic())

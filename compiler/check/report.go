@@ -259,6 +259,17 @@ func (r *Report) finish() {
 	}
 }
 
+// title heads the list of gradients, and says that it is not all of them.
+func (r *Report) title(all bool) string {
+	if all || len(r.Grads) <= worst {
+		return fmt.Sprintf("gradients (%d)", len(r.Grads))
+	}
+	return fmt.Sprintf("gradients (%d), worst %d", len(r.Grads), worst)
+}
+
+// worst is how many gradients are printed unless more are out of tolerance.
+const worst = 3
+
 // Print writes the table; all gradients when all is set, else the worst three.
 func (r *Report) Print(w io.Writer, all bool) {
 	mark := func(e float64) string {
@@ -270,9 +281,9 @@ func (r *Report) Print(w io.Writer, all bool) {
 	for _, row := range r.Rows {
 		fmt.Fprintf(w, "%-40s %10.2e  %s\n", row.Name, row.Error, mark(row.Error))
 	}
-	fmt.Fprintf(w, "%-40s %10.2e  %s\n", fmt.Sprintf("gradients (%d)", len(r.Grads)), r.GradMax, mark(r.GradMax))
+	fmt.Fprintf(w, "%-40s %10.2e  %s\n", r.title(all), r.GradMax, mark(r.GradMax))
 	for i, g := range r.Grads {
-		if i >= 3 && !all && g.Error <= r.Tol {
+		if i >= worst && !all && g.Error <= r.Tol {
 			break
 		}
 		fmt.Fprintf(w, "  %-38s %10.2e  %s\n", g.Name, g.Error, mark(g.Error))
