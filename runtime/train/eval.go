@@ -86,7 +86,7 @@ func (e *evaluator) loader() (*data.Loader, error) {
 
 // run evaluates the parameters as they are; nil when a signal asks to stop.
 func (e *evaluator) run() (*evaluation, error) {
-	begin := time.Now()
+	begin, x := time.Now(), e.s.plan
 	if err := e.s.sameBuffers(); err != nil {
 		return nil, err
 	}
@@ -109,6 +109,11 @@ func (e *evaluator) run() (*evaluation, error) {
 		samples += int64(b.GlobalValid)
 		step := b.Step
 		b.Release()
+		if input, at := e.s.watch.badInput(e.feed); input != nil {
+			row := e.feed.row(input, at)
+			return nil, fmt.Errorf("GTC_NAN: evaluation, sample %d of the data: input %q holds a NaN (element %d)",
+				(step*int64(x.Train.DP)+int64(x.dp()))*int64(e.feed.rows)+int64(row), input.Name, at)
+		}
 		if err := e.s.m.run(e.f, 0); err != nil {
 			return nil, fmt.Errorf("evaluation, batch %d: %w", step, err)
 		}

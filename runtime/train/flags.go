@@ -17,6 +17,7 @@ type config struct {
 	data, evalData    []string
 	evalEvery         int64
 	evalOnly          bool
+	allowNaN          bool
 	steps, epochs     int64 // -1 when not given
 	seed              uint64
 	seedGiven         bool
@@ -165,6 +166,7 @@ func (c *config) runFlags(fs *flag.FlagSet) {
 	fs.Var(number{&c.saveEvery, 0}, "save-every", "save every `N` steps; 0 only at the end and when stopped by a signal")
 	fs.IntVar(&c.keep, "keep", 2, "newest checkpoints to keep; 0 keeps all")
 
+	fs.BoolVar(&c.allowNaN, "allow-nan", false, "go on, and save, when the loss is no longer a finite number, instead of stopping")
 	fs.Var(number{&c.logEvery, 1}, "log-every", "print progress every `N` steps")
 	fs.BoolVar(&c.json, "json", false, "print progress as JSON lines")
 	fs.StringVar(&c.progress, "progress", "auto", "auto, line (one line, rewritten) or plain (a line every --log-every steps)")
@@ -244,5 +246,5 @@ func (c *config) check() error {
 // plan is what all ranks of a job must agree on, so that they make the same calls.
 func (c *config) plan() string {
 	return fmt.Sprint(c.steps, c.epochs, c.seed, c.random, c.shuffle, c.dropLast, c.evalEvery, c.evalOnly, c.saveEvery, c.ckptDir != "",
-		c.resume != "", len(c.evalData), c.bench, c.dumpForward != "", c.fixedBatch != "")
+		c.resume != "", len(c.evalData), c.bench, c.allowNaN, c.dumpForward != "", c.fixedBatch != "")
 }

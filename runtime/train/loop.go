@@ -41,6 +41,9 @@ func (s *session) train() (err error) {
 		return err
 	}
 	defer t.close()
+	if err := s.lookAtParameters(); err != nil {
+		return err
+	}
 	s.stop.graceful.Store(true)
 	s.rep.start(t)
 	signal, err := t.steps()
@@ -164,6 +167,9 @@ func (t *trainer) steps() (signal int, err error) {
 			return 0, err
 		}
 		t.watch.hashStep(t.m, t.step, t.loss)
+		if err := t.diverged(); err != nil {
+			return 0, err
+		}
 		t.rep.step(t, took)
 		if signal != 0 {
 			return signal, nil
@@ -200,12 +206,18 @@ func (t *trainer) one() error {
 	t.watch.trace.Add(trace.LaneLoop, "wait for data", "", begin, now.Sub(begin))
 	for micro := range t.feed.calls - 1 {
 		t.feed.put(b, micro)
+		if err := t.lookAtInputs(micro); err != nil {
+			return err
+		}
 		if err := t.m.run(t.micro, micro); err != nil {
 			return t.failed(err)
 		}
 	}
 	t.feed.put(b, t.feed.calls-1)
 	b.Release()
+	if err := t.lookAtInputs(t.feed.calls - 1); err != nil {
+		return err
+	}
 	if err := t.m.run(t.last, t.plan.Train.Microbatches-1); err != nil {
 		return t.failed(err)
 	}
@@ -225,11 +237,15 @@ func (t *trainer) failed(err error) error {
 	}
 	var row *rowError
 	if errors.As(err, &row) && row.input != "" && t.loader != nil {
-		place := (t.plan.dp()*t.feed.calls+min(row.micro, t.feed.calls-1))*t.feed.rows + row.sample
-		sample, _ := t.sampler.At(t.step, place)
-		return fmt.Errorf("step %d: sample %d of --data: %w", t.step+1, sample, err)
+		return fmt.Errorf("step %d: sample %d of --data: %w", t.step+1, t.sample(min(row.micro, t.feed.calls-1), row.sample), err)
 	}
 	return fmt.Errorf("step %d: %w", t.step+1, err)
+}
+
+// sample is the place in the data of a row of this rank's micro-batch of the present step.
+func (t *trainer) sample(micro, row int) int64 {
+	n, _ := t.sampler.At(t.step, (t.plan.dp()*t.feed.calls+micro)*t.feed.rows+row)
+	return n
 }
 
 // readLoss computes the mean loss of the step over the global batch, which every rank has.

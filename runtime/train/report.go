@@ -154,7 +154,7 @@ func (r *reporter) step(t *trainer, took time.Duration) {
 		return
 	}
 	r.sinceN++
-	if !r.nanNoted && (math.IsNaN(t.loss) || math.IsInf(t.loss, 0)) {
+	if !r.nanNoted && !finite(t.loss) {
 		r.nanNoted = true
 		r.note("the loss is %v at step %d: GTC_NAN=1 finds the first operation that makes a NaN", t.loss, t.step)
 	}

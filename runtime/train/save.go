@@ -80,8 +80,8 @@ func (t *trainer) save() error {
 func (t *trainer) write(dir string) error {
 	opt := ckpt.Options{Keep: t.cfg.keep, Log: t.rep.note}
 	var w *ckpt.Writer
-	var err error
-	if t.plan.rank == 0 { // first, because it removes what killed saves left
+	err := t.sound()
+	if t.plan.rank == 0 && err == nil { // first, because it removes what killed saves left
 		w, err = ckpt.Begin(dir, t.step, 0, t.plan.Ranks, opt)
 	}
 	if err := t.allOK("making a checkpoint", err); err != nil {

@@ -1,0 +1,104 @@
+package train
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// divergence is the end of a run whose loss or parameters are no numbers. Every rank finds the same.
+type divergence struct{ what string }
+
+func (e *divergence) Error() string { return e.what }
+
+// remedies ends the message of a divergence.
+const remedies = "\n  GTC_NAN=1 finds the first value that is not a number; a lower --lr of gtc compile often helps; --allow-nan goes on all the same"
+
+// diverged stops a run whose loss, the same on every rank, is not finite: nothing that it would save is of use.
+func (t *trainer) diverged() error {
+	if finite(t.loss) || t.cfg.allowNaN {
+		return nil
+	}
+	return &divergence{fmt.Sprintf("step %d: the loss is %v: training stopped, %s%s", t.step, t.loss, t.kept(), remedies)}
+}
+
+// kept says which checkpoints remain.
+func (t *trainer) kept() string {
+	dir := t.checkpointDir()
+	switch {
+	case dir == "":
+		return "nothing is saved (no --checkpoint-dir)"
+	case t.saved >= 0:
+		return fmt.Sprintf("the last good checkpoint, step %d in %s, is untouched", t.saved, dir)
+	}
+	return fmt.Sprintf("nothing was saved, checkpoints that were in %s are untouched", dir)
+}
+
+// sound refuses to save parameters or state that hold a NaN, such as those of the step before the loss shows it.
+func (t *trainer) sound() error {
+	if t.cfg.allowNaN {
+		return nil
+	}
+	if x, at := t.firstNaN(); x != nil {
+		return &divergence{fmt.Sprintf("step %d: %s %q holds a NaN (element %d): training stopped, %s%s", t.step, x.Role, x.Name, at, t.kept(), remedies)}
+	}
+	return nil
+}
+
+// firstNaN finds the first parameter, buffer or state that holds a NaN, and the element; nil for none.
+func (s *session) firstNaN() (*abi.Tensor, int) {
+	for i := range s.plan.prog.Tensors {
+		x := &s.plan.prog.Tensors[i]
+		if !saved(x) {
+			continue
+		}
+		if _, nan, _ := firstBad(s.m.bytes(x), x.DType); nan >= 0 {
+			return x, nan
+		}
+	}
+	return nil, -1
+}
+
+// lookAtParameters is GTC_NAN before the first call: an operation is not to blame for what was NaN before.
+func (s *session) lookAtParameters() error {
+	if s.watch.nan == 0 {
+		return nil
+	}
+	if x, at := s.firstNaN(); x != nil {
+		return fmt.Errorf("GTC_NAN: %s %q holds a NaN (element %d) before the first step: it came with the weights or the checkpoint", x.Role, x.Name, at)
+	}
+	return nil
+}
+
+// lookAtInputs is GTC_NAN for the micro-batch that was just put into the arena.
+func (t *trainer) lookAtInputs(micro int) error {
+	x, at := t.watch.badInput(t.feed)
+	if x == nil {
+		return nil
+	}
+	row := t.feed.row(x, at)
+	each := max(elems(x.Dims)/t.feed.rows, 1)
+	return fmt.Errorf("GTC_NAN: step %d: sample %d of --data: input %q holds a NaN (element %d of the sample): no operation made it",
+		t.step+1, t.sample(micro, row), x.Name, at%each)
+}
+
+// badInput finds a NaN in what the feeder put into the arena; nil without GTC_NAN.
+func (w *watcher) badInput(d *feeder) (*abi.Tensor, int) {
+	if w.nan == 0 {
+		return nil, -1
+	}
+	for _, x := range d.inputs {
+		if _, nan, _ := firstBad(d.m.bytes(x), x.DType); nan >= 0 {
+			return x, nan
+		}
+	}
+	return nil, -1
+}
+
+// row is the row of a call's batch that holds an element of input x.
+func (d *feeder) row(x *abi.Tensor, element int) int {
+	return element / max(elems(x.Dims)/d.rows, 1)
+}

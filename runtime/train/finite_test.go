@@ -1,0 +1,76 @@
+package train
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/runtime/npz"
+)
+
+// A loss that is no number ends the run with the checkpoints as they were, on one rank and on two.
+func TestANaNLossStops(t *testing.T) {
+	for _, every := range []string{"2", "3"} { // the parameters are NaN after step 3, the loss from step 4 on
+		m := newToy()
+		m.poison = 3
+		if every == "3" {
+			m.dp = 2
+		}
+		dir, data := m.folder(t, 50)
+		args := []string{"--data", data, "--steps", "9", "--save-every", every}
+		o := m.job(t, dir, nil, nil, args...)
+		want := []string{"step 4: the loss is NaN", "the last good checkpoint, step 2 in " + filepath.Join(dir, "checkpoints"), "GTC_NAN=1", "--allow-nan"}
+		if every == "3" {
+			want = []string{`step 3: param "w" holds a NaN (element 1)`, "nothing was saved", "GTC_NAN=1"}
+		}
+		for _, w := range want {
+			if !strings.Contains(o.err, w) {
+				t.Errorf("no %q in %s", w, o.err)
+			}
+		}
+		if slices.Min(o.code) != ExitFailed || slices.Max(o.code) != ExitFailed {
+			t.Errorf("exit codes %v", o.code)
+		}
+		list, err := filepath.Glob(filepath.Join(dir, "checkpoints", "*"))
+		if every == "2" && !slices.Contains(list, filepath.Join(dir, "checkpoints", "step-000002")) || every == "3" && len(list) > 0 || err != nil {
+			t.Errorf("checkpoints %v, %v", list, err)
+		}
+		o = m.ok(t, dir, append(args, "--allow-nan")...)
+		if _, err := os.Stat(filepath.Join(dir, "checkpoints", "step-000009")); err != nil || !strings.Contains(o.err, "the loss is NaN at step 4") {
+			t.Errorf("%v: %s", err, o.err)
+		}
+		o = m.job(t, dir, map[string]string{"GTC_NAN": "1"}, nil, append(args, "--resume", "--steps", "12")...)
+		if !strings.Contains(o.err, `GTC_NAN: param "w" holds a NaN (element 0) before the first step`) {
+			t.Errorf("%s", o.err)
+		}
+	}
+}
+
+// GTC_NAN names the sample whose input is NaN, not the first operation that meets it.
+func TestANaNInputIsNamed(t *testing.T) {
+	for _, c := range []toy{{dp: 1, micro: 1}, {dp: 2, micro: 2}} {
+		m := c
+		m.batch, m.dim = 8, 5
+		dir, data := m.folder(t, 50)
+		arrays := readArrays(t, data)
+		x := slices.Clone(arrays["x"].Data)
+		binary.LittleEndian.PutUint32(x[4*(33*5+2):], math.Float32bits(float32(math.NaN())))
+		bad := filepath.Join(dir, "bad.npz")
+		if err := npz.WriteFile(bad, []npz.Array{{Name: "x", DType: "f32", Shape: []int{50, 5}, Data: x}, *arrays["target"]}); err != nil {
+			t.Fatal(err)
+		}
+		env := map[string]string{"GTC_NAN": "1"}
+		o := m.job(t, dir, env, nil, "--data", bad)
+		if want := `sample 33 of --data: input "x" holds a NaN (element 2 of the sample)`; !strings.Contains(o.err, want) || !slices.Contains(o.code, ExitFailed) {
+			t.Errorf("no %q: %v %s", want, o.code, o.err)
+		}
+		o = m.job(t, dir, env, nil, "--eval-only", "--eval-data", bad)
+		if want := `evaluation, sample 33 of the data: input "x" holds a NaN`; !strings.Contains(o.err, want) && m.micro == 1 {
+			t.Errorf("no %q: %s", want, o.err)
+		}
+	}
+}
