@@ -99,5 +99,9 @@ func inferReduce(op *ir.Op) ([]ir.Type, error) {
 	if !numeric(t.DType) {
 		return wrong("operand 0 is %s, want numbers", t.DType)
 	}
-	return types(ir.T(t.DType, reducedDims(t.Dims, dims)...))
+	out := ir.T(t.DType, reducedDims(t.Dims, dims)...)
+	if t.Elems() == 0 && out.Elems() > 0 && (op.Def == ReduceMaxDef || op.Def == ReduceMinDef) {
+		return wrong("the operand is %s: nothing has no largest or smallest element", t)
+	}
+	return types(out)
 }

@@ -40,6 +40,9 @@ func Step(b *ir.Builder, op *ir.Op) []*ir.Value {
 	if v := foldUniform(b, op); v != nil {
 		return []*ir.Value{v}
 	}
+	if v := overNothing(b, op); v != nil {
+		return []*ir.Value{v}
+	}
 	if rule := rules[op.Def]; rule != nil {
 		if v := rule(b, op); v != nil {
 			return []*ir.Value{v}

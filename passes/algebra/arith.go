@@ -203,3 +203,26 @@ func reduce(b *ir.Builder, op *ir.Op) *ir.Value {
 	}
 	return nil
 }
+
+// overNothing is a sum or product whose operand has no elements: zeros, ones, or the bias alone. No kernel has a loop
+// for it.
+func overNothing(b *ir.Builder, op *ir.Op) *ir.Value {
+	t := op.Out[0].Type
+	if t.Elems() == 0 || !slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v.Type.Elems() == 0 }) {
+		return nil
+	}
+	switch op.Def {
+	case ops.ReduceSumDef, ops.ScatterAddDef, ops.ScatterElementsAddDef:
+		return ops.Zeros(b, t)
+	case ops.ReduceProdDef:
+		return ops.Full(b, t, 1)
+	case ops.MatMulDef:
+		if len(op.In) < 3 {
+			return ops.Zeros(b, t)
+		}
+		bias := op.In[2]
+		bias = ops.Reshape(b, bias, slices.Concat(slices.Repeat([]int{1}, len(t.Dims)-len(bias.Type.Dims)), bias.Type.Dims))
+		return ops.Expand(b, bias, t.Dims)
+	}
+	return nil
+}
