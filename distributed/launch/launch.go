@@ -39,6 +39,9 @@ type Options struct {
 	Grace time.Duration
 }
 
+// PrefixVariable is set, to 1, for ranks whose lines get "[rank N] " from Local, so that they need not say it.
+const PrefixVariable = "GTC_PREFIXED"
+
 // Exit codes of a launcher, see ExitCode.
 const (
 	ExitOK      = 0
@@ -254,7 +257,7 @@ func (j *job) command(r int, errLines *lineLock) (*exec.Cmd, error) {
 		fmt.Sprint("RANK=", r), fmt.Sprint("WORLD_SIZE=", n),
 		fmt.Sprint("LOCAL_RANK=", r), fmt.Sprint("LOCAL_WORLD_SIZE=", n),
 		"MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", j.port),
-		"GTC_PORT=", "TORCHELASTIC_USE_AGENT_STORE=")
+		"GTC_PORT=", "TORCHELASTIC_USE_AGENT_STORE=", PrefixVariable+"=")
 	cmd.SysProcAttr = procAttr()
 	// A process that a rank leaves behind may hold its output open.
 	cmd.WaitDelay = time.Second
@@ -264,7 +267,7 @@ func (j *job) command(r int, errLines *lineLock) (*exec.Cmd, error) {
 		cmd.Env = append(cmd.Env, "GTC_LISTEN_FD=3")
 		return cmd, nil
 	}
-	cmd.Env = append(cmd.Env, "GTC_LISTEN_FD=")
+	cmd.Env = append(cmd.Env, "GTC_LISTEN_FD=", PrefixVariable+"=1")
 	w := &prefixWriter{to: errLines, prefix: fmt.Sprintf("[rank %d] ", r)}
 	cmd.Stdout, cmd.Stderr = w, w
 	j.outputs = append(j.outputs, w)

@@ -16,7 +16,7 @@ const (
 	ExitSignal = 128               // plus the signal's number: 130 after SIGINT, 143 after SIGTERM; the state was saved
 )
 
-// usageError is an error of the user's input.
+// usageError is an error of the user's input. Every rank of a job finds the same, unless it is in alone.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -32,6 +32,25 @@ func usage(err error) error {
 
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
+// alone is an error that other ranks may not find.
+type alone struct{ error }
+
+func (e *alone) Unwrap() error { return e.error }
+
+// elsewhere is the failure of another rank, which says more.
+type elsewhere struct{ doing string }
+
+func (e *elsewhere) Error() string { return e.doing + " failed on another rank" }
+
+// common reports whether every rank of a job finds err, so that it is enough when rank 0 tells.
+func common(err error) bool {
+	var u *usageError
+	var d *divergence
+	var a *alone
+	var e *elsewhere
+	return (errors.As(err, &u) || errors.As(err, &d) || errors.As(err, &e)) && !errors.As(err, &a)
+}
+
 // stopped is how a run ends early that was told to.
 type stopped struct{ signal int }
 
@@ -42,12 +61,13 @@ func exitCode(err error) int {
 	var u *usageError
 	var s *stopped
 	var c *comm.Error
+	var other *elsewhere
 	switch {
 	case err == nil:
 		return ExitOK
 	case errors.As(err, &s):
 		return ExitSignal + s.signal
-	case errors.As(err, &c) && lostPeer(c):
+	case errors.As(err, &c) && lostPeer(c), errors.As(err, &other):
 		return ExitPeer
 	case errors.As(err, &u):
 		return ExitUsage

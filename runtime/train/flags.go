@@ -194,6 +194,9 @@ func parseFlags(args []string, out io.Writer) (*config, error) {
 			fs.PrintDefaults()
 			return nil, err
 		}
+		if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+			return nil, usagef("unknown flag --%s%s (--help lists the flags)", name, meant(fs, name))
+		}
 		return nil, usagef("%w (--help lists the flags)", err)
 	}
 	if c.lr != "" {
@@ -203,6 +206,41 @@ func parseFlags(args []string, out io.Writer) (*config, error) {
 		return nil, usagef("%q is not a flag; a path to resume from is written --resume=PATH", fs.Arg(0))
 	}
 	return c, usage(c.check())
+}
+
+// meant proposes the flag that is spelled most like name; "" when none is close.
+func meant(fs *flag.FlagSet, name string) string {
+	best, least := "", len(name)/3+2
+	fs.VisitAll(func(f *flag.Flag) {
+		if d := edits(name, f.Name); d < least {
+			best, least = f.Name, d
+		}
+	})
+	if best == "" {
+		return ""
+	}
+	return " (did you mean --" + best + "?)"
+}
+
+// edits is the Levenshtein distance of two words: how many letters to insert, remove or change.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // check finds combinations of flags that make no sense.

@@ -11,9 +11,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/device/cpu"
@@ -76,14 +78,29 @@ func run(p *Program, rank int, args []string, env *surroundings) int {
 	}
 	code := exitCode(err)
 	if err != nil && code < ExitSignal {
-		name := "gtc"
-		var size struct{ Ranks int }
-		if json.Unmarshal(p.Plan, &size); size.Ranks > 1 {
-			name = fmt.Sprintf("gtc: rank %d", rank)
-		}
-		fmt.Fprintf(env.err, "%s: %v\n", name, err)
+		complain(p, rank, err, env)
 	}
 	return code
+}
+
+// prefixed is the variable by which gtc run (launch.PrefixVariable) says that it tells the rank of each line.
+const prefixed = "GTC_PREFIXED"
+
+// rankVariables are those of which a launcher sets one for each rank.
+var rankVariables = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}
+
+// complain prints why the run failed. What all ranks find is told by rank 0 alone, if a launcher started them all.
+func complain(p *Program, rank int, err error, env *surroundings) {
+	launched := slices.ContainsFunc(rankVariables, func(name string) bool { return env.getenv(name) != "" })
+	if launched && rank != 0 && common(err) {
+		return
+	}
+	name := "gtc"
+	var size struct{ Ranks int }
+	if json.Unmarshal(p.Plan, &size); size.Ranks > 1 && !(launched && common(err)) && (rank == 0 || env.getenv(prefixed) == "") {
+		name = fmt.Sprintf("gtc: rank %d", rank)
+	}
+	fmt.Fprintf(env.err, "%s: %v\n", name, err)
 }
 
 // start joins the other ranks, does the work, and tells them when it cannot be done.
@@ -151,7 +168,7 @@ func (s *session) openTrace() (err error) {
 		path = strings.TrimSuffix(path, ext) + ".rank" + strconv.Itoa(s.plan.rank) + ext
 	}
 	if s.watch.trace, err = trace.Create(path, s.plan.rank); err != nil {
-		return usagef("--trace: %w", err)
+		return &alone{usagef("--trace: %w", err)}
 	}
 	return nil
 }
@@ -204,7 +221,8 @@ func (s *session) connect() (local int, err error) {
 		}
 		return 1, nil
 	}
-	if opt.World <= 1 { // started by hand, one process for each rank
+	byHand := opt.World <= 1 // one process for each rank
+	if byHand {
 		opt.World, opt.Rank, opt.LocalRank = x.Ranks, x.rank, x.rank
 		if opt.Port == 0 {
 			opt.Port = s.port()
@@ -214,15 +232,22 @@ func (s *session) connect() (local int, err error) {
 		return 0, usagef("this program was compiled for %d ranks, the launcher started %d", x.Ranks, opt.World)
 	}
 	if opt.Rank != x.rank {
-		return 0, usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.rank, opt.Rank)
+		return 0, &alone{usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.rank, opt.Rank)}
 	}
 	if s.cfg.timeout > 0 {
 		opt.Timeout = s.cfg.timeout
+		if byHand || opt.Timeout > time.Minute { // a launcher may take its time to start all ranks
+			opt.ConnectTimeout = opt.Timeout
+		}
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, x.prog.Hash, s.cfg.plan())
 	opt.Plan = fmt.Sprintf("%016x", h.Sum64())
 	if s.world, err = s.env.connect(opt); err != nil {
+		if byHand {
+			err = fmt.Errorf("%w\n  this program is one of %d ranks: \"gtc run %s\" starts them all; by hand, start bin/rank-0 to bin/rank-%d together with the same flags",
+				err, x.Ranks, s.cfg.dir, x.Ranks-1)
+		}
 		return 0, err
 	}
 	local = x.Ranks

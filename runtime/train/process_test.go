@@ -203,3 +203,51 @@ func TestKillsDuringSavesLeaveALoadableState(t *testing.T) {
 		t.Errorf("only %d steps were saved", last)
 	}
 }
+
+// What every rank finds is told once; what only one finds has its rank once.
+func TestErrorsAreToldOnce(t *testing.T) {
+	m := newToy()
+	dir, data := m.folder(t, 50)
+	blocked := filepath.Join(dir, "file")
+	if err := os.WriteFile(blocked, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--epoch", "3"}, "gtc: unknown flag --epoch (did you mean --epochs?)"},
+		{[]string{"--data", "nowhere.npz"}, "gtc: --data: "},
+		{[]string{"--data", data, "--eval-data", "nowhere.npz"}, "gtc: --eval-data: "},
+		{[]string{"--data", data, "--checkpoint-dir", blocked}, "gtc: checkpoints cannot be saved"},
+	} {
+		_, stderr, err := launchToy(t, "2 1 1 0", 2, append(c.args, "--dir", dir)...)
+		if launch.ExitCode(err) != ExitUsage || !strings.HasPrefix(stderr, c.want) || strings.Count(stderr, "gtc: ") != 1 {
+			t.Errorf("%v: %v\n%s", c.args, err, stderr)
+		}
+		if strings.Contains(stderr, "gtc: rank 1") {
+			t.Errorf("the rank is told twice: %s", stderr)
+		}
+	}
+}
+
+func TestARankAloneSaysHowToStartAll(t *testing.T) {
+	m := newToy()
+	dir, data := m.folder(t, 50)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []string{"0", "1"} {
+		c := exec.Command(exe, "--dir", dir, "--data", data, "--timeout", "300ms")
+		c.Env = append(os.Environ(), "GTC_TOY=2 1 0 0 "+r)
+		begin := time.Now()
+		out, _ := c.CombinedOutput()
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("rank %s waited for %v", r, took)
+		}
+		if c.ProcessState.ExitCode() == 0 || !strings.Contains(string(out), "gtc run "+dir) || !strings.Contains(string(out), "300ms") {
+			t.Errorf("rank %s: %s", r, out)
+		}
+	}
+}

@@ -177,13 +177,23 @@ func (s *session) all(ok bool) (bool, error) {
 // allOK makes an error of one rank one of all. The others' names it only in general: the rank itself says more.
 func (s *session) allOK(doing string, err error) error {
 	all, e := s.all(err == nil)
+	if !all && e == nil && s.world != nil {
+		first := make([]byte, 4)
+		if err != nil {
+			first[0] = 1
+		}
+		e = s.world.Broadcast(&agreeSite, first, comm.I32, 0)
+		if first[0] == 0 && err != nil {
+			err = &alone{err} // rank 0 is well, so it does not tell
+		}
+	}
 	switch {
 	case err != nil:
 		return err
 	case e != nil:
 		return e
 	case !all:
-		return fmt.Errorf("%s failed on another rank", doing)
+		return &elsewhere{doing}
 	}
 	return nil
 }

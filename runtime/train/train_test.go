@@ -257,7 +257,8 @@ func TestErrorsAreClear(t *testing.T) {
 		{"--fixed-batch " + other + " --results r.npz", 2, "target"},
 		{"--data " + data + " --checkpoint-dir " + data, 2, "checkpoints cannot be saved"},
 		{"--inputs " + other, 2, "go together"},
-		{"--bogus", 2, "-bogus"},
+		{"--bogus", 2, "unknown flag --bogus (--help"},
+		{"--epoch 3", 2, "unknown flag --epoch (did you mean --epochs?)"},
 	} {
 		o := m.job(t, dir, nil, nil, strings.Fields(c.args)...)
 		if o.code[0] != c.code || !strings.Contains(o.err, c.want) {
