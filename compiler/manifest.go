@@ -82,7 +82,7 @@ func trainInfo(o *Options, m *ir.Module) abi.Train {
 		case p.Role == ir.Weight:
 			t.Weighted = true
 		case p.Role == ir.Target:
-			if len(p.Type.Dims) > 0 {
+			if len(p.Type.Dims) > 0 && p.Type.DType.IsInt() { // a class at each position; a regression counts samples
 				t.Tokens = ir.Product(p.Type.Dims[1:])
 			}
 		case p.Role == ir.Input && t.RankBatch == 0 && len(p.Type.Dims) > 0:

@@ -101,7 +101,7 @@ func (b *binder) rest() error {
 	for _, i := range open {
 		missing = append(missing, b.inputs[i].Name)
 	}
-	return fmt.Errorf("no array for input %s; there are %s (an array of another name is given as %s=ARRAY)",
+	return fmt.Errorf("no array for input %s; there are %s (an array of another name is given with --map %s=ARRAY)",
 		quoted(missing), quoted(b.names), missing[0])
 }
 

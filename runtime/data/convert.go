@@ -52,9 +52,9 @@ func newConverter(src string, in *Input, t *Transform) (*converter, error) {
 	case !to.float && t != nil:
 		return nil, fmt.Errorf("a transform needs a float input, and this one is %s", in.DType)
 	case !to.float && from.float:
-		return nil, fmt.Errorf("floats are never turned into integers")
+		return nil, fmt.Errorf("floats are never turned into integers: save the array as integers, or name another with --map %s=ARRAY", in.Name)
 	case to.float && from.float && src != in.DType && t == nil:
-		return nil, fmt.Errorf("floats of another width need a transform (scale=1 will do) or data saved as %s", in.DType)
+		return nil, fmt.Errorf("floats of another width need a transform (--transform %s=identity will do) or data saved as %s", in.Name, in.DType)
 	}
 	if !to.float {
 		if in.Lo < in.Hi {

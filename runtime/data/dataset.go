@@ -67,7 +67,7 @@ func Open(paths []string, inputs []Input, opt Options) (*Dataset, error) {
 func (d *Dataset) load(opt Options) error {
 	for name := range opt.Transforms {
 		if d.input(name) < 0 {
-			return fmt.Errorf("there is a transform for %q, but the model has no such input", name)
+			return fmt.Errorf("--transform %s=…: the model has no such input", name)
 		}
 	}
 	keys, err := bind(d.inputs, d.files.names(), opt.Map)
@@ -176,7 +176,7 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 	for k, src := range d.files.tokens {
 		path, n := d.files.paths[k], src.count()
 		if src.dtype != d.files.tokens[0].dtype {
-			return fmt.Errorf("%s: its tokens are %s, those of %s %s; say which they are", path, src.dtype,
+			return fmt.Errorf("%s: its tokens are %s, those of %s %s; say which they are with --tokens", path, src.dtype,
 				d.files.paths[0], d.files.tokens[0].dtype)
 		}
 		if n < window+extra {

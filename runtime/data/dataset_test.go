@@ -128,7 +128,7 @@ func TestOpenErrors(t *testing.T) {
 	}{
 		{"fine", []npz.Array{img, lab}, Options{}, ""},
 		{"missing", []npz.Array{img, bytesArray("a", 2), bytesArray("b", 2)}, Options{},
-			`d.npz: no array for input "target"; there are "input", "a", "b" (an array of another name is given as target=ARRAY)`},
+			`d.npz: no array for input "target"; there are "input", "a", "b" (an array of another name is given with --map target=ARRAY)`},
 		{"empty", nil, Options{}, `no array for input "input", "target"; there are none`},
 		{"ambiguous", []npz.Array{img, lab, labels("y", 1, 2)}, Options{}, `no array for input "target"`},
 		{"wrong float", []npz.Array{f64, lab}, Options{}, `d.npz: array "input": it is f64, input "input" wants f32: floats of another width`},
@@ -139,7 +139,7 @@ func TestOpenErrors(t *testing.T) {
 		{"none", []npz.Array{bytesArray("input", 0, 2, 3), labels("label")}, Options{}, "no samples"},
 		{"map input", []npz.Array{img, lab}, Options{Map: map[string]string{"x": "label"}}, `no input "x" to map array "label" to; it has "input", "target"`},
 		{"map array", []npz.Array{img, lab}, Options{Map: map[string]string{"target": "q"}}, `no array "q" for input "target"; there are "input", "label"`},
-		{"transform input", []npz.Array{img, lab}, Options{Transforms: map[string]Transform{"x": {}}}, `transform for "x"`},
+		{"transform input", []npz.Array{img, lab}, Options{Transforms: map[string]Transform{"x": {}}}, `--transform x=…: the model has no such input`},
 		{"transform target", []npz.Array{img, lab}, Options{Transforms: map[string]Transform{"target": {}}}, "needs a float input"},
 	} {
 		path := write(t, "d.npz", c.arrays...)

@@ -118,7 +118,7 @@ func openFiles(paths []string, tokens string) (*files, error) {
 			if kind, ok = extensions[strings.ToLower(filepath.Ext(p))]; !ok {
 				f.close()
 				return nil, fmt.Errorf("%s: cannot tell what kind of data file this is: known are .npz, .npy, "+
-					".safetensors, .bin, .tok and .txt; for tokens under another name say their type (u8, u16, u32)", p)
+					".safetensors, .bin, .tok and .txt; for tokens under another name say their type with --tokens (u8, u16, u32)", p)
 			}
 		}
 		if err := f.add(p, kind); err != nil {
