@@ -54,6 +54,9 @@ func (l *lossBuilder) build() error {
 	if !l.out.Type.DType.IsFloat() || len(l.out.Type.Dims) == 0 {
 		return ir.Errorf(locOf(l.out), "--loss %s needs a float output with a batch dimension, %q is %s", name, l.out.Name, l.out.Type)
 	}
+	if l.out.Type.Elems() == 0 {
+		return ir.Errorf(locOf(l.out), "output %q %s has no elements to take a loss of", l.out.Name, l.out.Type)
+	}
 	if l.out.Type.DType != dtype.F32 {
 		l.out = ops.Cast(l.b, l.out, dtype.F32)
 	}
