@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
@@ -71,6 +73,33 @@ func TestANaNInputIsNamed(t *testing.T) {
 		o = m.job(t, dir, env, nil, "--eval-only", "--eval-data", bad)
 		if want := `evaluation, sample 33 of the data: input "x" holds a NaN`; !strings.Contains(o.err, want) && m.micro == 1 {
 			t.Errorf("no %q: %s", want, o.err)
+		}
+	}
+}
+
+// A kernel that waits for a slow rank is not charged with it.
+func TestTheProfileTellsWaitingApart(t *testing.T) {
+	m := newToy()
+	m.dp = 2
+	m.hook = func(rank int, step int64) {
+		if rank == 1 {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	dir, data := m.folder(t, 50)
+	o := m.job(t, dir, map[string]string{"GTC_PROFILE": "1"}, nil, "--data", data, "--steps", "10", "--checkpoint-dir=none")
+	_, table, _ := strings.Cut(o.err, "by kernel")
+	lines := strings.Split(table, "\n")
+	if slices.Max(o.code) != 0 || len(lines) < 3 || !strings.Contains(lines[1], waiting) {
+		t.Fatalf("%v\n%s", o.code, o.err)
+	}
+	for _, line := range lines {
+		f := strings.Fields(line)
+		if len(f) < 5 || f[4] != "k1_sgd" {
+			continue
+		}
+		if share, err := strconv.ParseFloat(f[3], 64); err != nil || share > 50 {
+			t.Errorf("the kernel that waits is charged with %s %%: %s", f[3], o.err)
 		}
 	}
 }

@@ -99,6 +99,7 @@ func (t *trainer) prepare() (err error) {
 	if err := t.resume(t); err != nil {
 		return err
 	}
+	t.earlier()
 	t.sampler = t.set.Sampler(t.plan.Train.Batch, t.cfg.seed, t.cfg.random)
 	t.sampler.Shuffle = t.sampler.Shuffle && t.cfg.shuffle
 	t.sampler.DropLast = t.cfg.dropLast || !t.plan.Train.Weighted

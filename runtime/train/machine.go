@@ -259,8 +259,16 @@ func (m *machine) run(f *function, micro int) error {
 			}
 		}
 	}
+	var t0 time.Time
+	if m.watch != nil {
+		t0 = time.Now()
+	}
 	if err := m.drain(); err != nil {
 		return err
+	}
+	if m.watch != nil && len(m.queue) > 0 {
+		m.watch.drains++
+		m.watch.drained += time.Since(t0)
 	}
 	for _, c := range f.copies {
 		copy(c.to, c.from)

@@ -272,8 +272,11 @@ func (r *reporter) end(t *trainer, signal int) {
 	r.erase()
 	text := fmt.Sprintf("%s at step %d", why, t.step)
 	if steps > 0 {
-		text += fmt.Sprintf("  loss %.9g (bits %s)  %d steps in %v, %.3g ms each", t.loss, bits(t.loss), steps, took.Round(10*time.Millisecond),
-			took.Seconds()*1e3/float64(steps))
+		text += fmt.Sprintf("  loss %.6g", t.loss)
+		if t.watch.debug > 0 || t.watch.hash > 0 {
+			text += fmt.Sprintf(" (%.9g, bits %s)", t.loss, bits(t.loss))
+		}
+		text += fmt.Sprintf("  %d steps in %v, %.3g ms each", steps, took.Round(10*time.Millisecond), took.Seconds()*1e3/float64(steps))
 	}
 	fmt.Fprintf(r.out, "%s  arena %d bytes, resident %d MiB\n", text, t.m.arena.Size(), resident>>20)
 }

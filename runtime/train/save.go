@@ -339,16 +339,37 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 		}
 		have, err := c.Tensor(x.Name)
 		if err != nil {
-			return fmt.Errorf("it was made by another model or optimizer: %w", err)
+			return fmt.Errorf("it was made by another model or optimizer%s: %w", s.otherModel(c), err)
 		}
 		if have.DType != x.DType || !slices.Equal(have.Shape, s.plan.whole(x)) {
-			return fmt.Errorf("%q is %s%v there, this program has %s%v", x.Name, have.DType, have.Shape, x.DType, s.plan.whole(x))
+			return fmt.Errorf("%q is %s%v there, this program has %s%v%s", x.Name, have.DType, have.Shape, x.DType, s.plan.whole(x), s.otherModel(c))
 		}
 		if err := c.Read(x.Name, s.plan.start(x, s.plan.rank, 0), x.Dims, s.m.bytes(x)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// otherModel tells, in parentheses, that a checkpoint is not of this program's ONNX file; "" when it is.
+func (s *session) otherModel(c *ckpt.Checkpoint) string {
+	sum := c.Index().Meta.User[metaModel]
+	if sum == "" || sum == s.plan.ModelSum {
+		return ""
+	}
+	return fmt.Sprintf(" (made from the ONNX file of sha256 %.12s, this program from %s, %.12s)", sum, s.plan.Model, s.plan.ModelSum)
+}
+
+// earlier notes that a run that starts anew saves beside, or over, the checkpoints of another.
+func (t *trainer) earlier() {
+	dir := t.checkpointDir()
+	if dir == "" || t.cfg.resume != "" || t.plan.rank != 0 {
+		return
+	}
+	if steps, err := ckpt.Steps(dir); err == nil && len(steps) > 0 {
+		t.rep.note("%s has checkpoints of an earlier run (newest: step %d); this run starts anew and saves there too: --resume goes on from them",
+			dir, slices.Max(steps))
+	}
 }
 
 // compatible makes sure that going on repeats and skips no sample, and notes what else differs.
@@ -368,7 +389,7 @@ func (t *trainer) compatible(m *ckpt.Meta) error {
 		return fmt.Errorf("it was trained on %d samples, --data has %d (with the same --window and --tokens?)", m.Data.Samples, sampler.Samples)
 	}
 	if sum := m.User[metaModel]; sum != t.plan.ModelSum {
-		t.rep.note("the checkpoint was made from another ONNX file (sha256 %.12s, now %.12s)", sum, t.plan.ModelSum)
+		t.rep.note("the checkpoint was made from another ONNX file (sha256 %.12s, now %.12s): going on where its parameters fit", sum, t.plan.ModelSum)
 	}
 	old := map[string]string{}
 	if json.Unmarshal([]byte(m.User[metaOptions]), &old) != nil {
@@ -377,11 +398,26 @@ func (t *trainer) compatible(m *ckpt.Meta) error {
 	all := maps.Clone(old)
 	maps.Copy(all, t.plan.Options)
 	for _, k := range slices.Sorted(maps.Keys(all)) {
-		if old[k] != t.plan.Options[k] && !layout[k] {
-			t.rep.note("the checkpoint was made with --%s %q, this program with %q", k, old[k], t.plan.Options[k])
+		was, is := old[k], t.plan.Options[k]
+		if k == "lr" { // not recorded when it was left to its default
+			was, is = rateOf(was, m.Optimizer.Hyper["lr"]), rateOf(is, t.plan.Train.LR)
+		}
+		if was != is && !layout[k] {
+			t.rep.note("the checkpoint was made with --%s %s, this program with %s", k, or(was, "left to its default"), or(is, "the default"))
 		}
 	}
 	return nil
+}
+
+// rateOf is the learning rate given by an option, or the one that was used without.
+func rateOf(option string, used float64) string {
+	if option == "" {
+		return strconv.FormatFloat(used, 'g', -1, 64)
+	}
+	if v, err := strconv.ParseFloat(option, 64); err == nil {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return option
 }
 
 // layout are the options that change where things are, not what they are.

@@ -26,6 +26,8 @@ type toy struct {
 	refuse                int64
 	poison                int // step at which the update makes a NaN, 0 never
 	rank                  int
+	lr                    string                     // the option; "" is 0.05
+	sum                   string                     // of the model; "" is "feed"
 	hook                  func(rank int, step int64) // before the gradient of step 1, 2, …
 
 	arena map[string]int
@@ -82,7 +84,7 @@ func (t *toy) program(tb testing.TB) *Program {
 		{Name: FuncEval, Inputs: inputs, Results: []abi.Tensor{scalar("loss_sum", sums.Offset), scalar("count", sums.Offset+4), scalar("correct", sums.Offset+8)}},
 		{Name: FuncForward, Inputs: inputs[:1], Results: []abi.Tensor{out}},
 	}}
-	man := abi.Manifest{Version: abi.Version, Model: "toy.onnx", ModelSum: "feed", Ranks: t.dp, RankProgram: make([]int, t.dp),
+	man := abi.Manifest{Version: abi.Version, Model: "toy.onnx", ModelSum: or(t.sum, "feed"), Ranks: t.dp, RankProgram: make([]int, t.dp),
 		Mesh: []abi.Axis{{Name: "dp", Size: t.dp}}, Options: map[string]string{"lr": "0.05", "dp": fmt.Sprint(t.dp)},
 		Train: abi.Train{Batch: t.batch, RankBatch: rows, DP: t.dp, Microbatches: t.micro, Optimizer: "sgd", LR: 0.05, Weighted: true, Tokens: 1, Metric: "accuracy"}}
 	p := &Program{Funcs: map[string][]Call{FuncStep: t.stepCalls(rows, bucket), FuncEval: t.evalCalls(rows, sums), FuncForward: {
@@ -93,6 +95,12 @@ func (t *toy) program(tb testing.TB) *Program {
 		p.Funcs[FuncMicro] = []Call{{Name: "accum = Grad", Loc: "toy.py:2", Run: func(b unsafe.Pointer, _ []int) int64 { t.grads(b, rows, "accum/w"); return -1 }}}
 	}
 	man.Programs = []abi.Program{prog}
+	if t.lr == "default" {
+		delete(man.Options, "lr")
+		man.Train.LR = 0.001
+	} else if t.lr != "" {
+		man.Options["lr"] = t.lr
+	}
 	var err error
 	if p.Plan, err = json.Marshal(man); err != nil {
 		tb.Fatal(err)

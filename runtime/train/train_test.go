@@ -381,3 +381,31 @@ func TestNothingToTrain(t *testing.T) {
 		t.Error("the checkpoint changed")
 	}
 }
+
+func TestNotesOnWhatDiffers(t *testing.T) {
+	m := newToy()
+	m.lr = "default"
+	dir, data := m.folder(t, 50)
+	o := m.ok(t, dir, "--data", data, "--steps", "3")
+	if strings.Contains(o.err, "earlier run") || strings.Contains(o.out, "bits") {
+		t.Errorf("%s%s", o.out, o.err)
+	}
+	m.lr, m.sum = "0.05", "food"
+	o = m.ok(t, dir, "--data", data, "--steps", "5", "--resume")
+	for _, want := range []string{"made with --lr 0.001, this program with 0.05", "from another ONNX file (sha256 feed, now food)"} {
+		if !strings.Contains(o.err, want) {
+			t.Errorf("no %q in %s", want, o.err)
+		}
+	}
+	o = m.job(t, dir, map[string]string{"GTC_HASH": "1"}, nil, "--data", data, "--steps", "3")
+	if want := filepath.Join(dir, "checkpoints") + " has checkpoints of an earlier run (newest: step 5)"; !strings.Contains(o.err, want) || !strings.Contains(o.out, ", bits ") {
+		t.Errorf("no %q in %s%s", want, o.err, o.out)
+	}
+	larger := newToy()
+	larger.dim, larger.sum = 6, "wood"
+	dir6, data6 := larger.folder(t, 50)
+	o = larger.job(t, dir6, nil, nil, "--data", data6, "--resume="+filepath.Join(dir, "checkpoints"))
+	if want := `"w" is f32[5] there, this program has f32[6] (made from the ONNX file of sha256`; o.code[0] != ExitUsage || !strings.Contains(o.err, want) {
+		t.Errorf("no %q in %s", want, o.err)
+	}
+}

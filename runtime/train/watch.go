@@ -34,6 +34,9 @@ type watcher struct {
 
 	steps      int // optimizer steps, the time they took, and the time they waited for data before
 	time, data time.Duration
+
+	drains  int // waits at the end of a function, and the time they took
+	drained time.Duration
 }
 
 // newWatcher reads the views' environment variables.
@@ -180,12 +183,16 @@ func (w *watcher) hashStep(m *machine, step int64, loss float64) {
 		math.Float64bits(loss), sums["param"], sums["buffer"], sums["state"])
 }
 
-// row is one line of the profile.
+// row is one line of the profile. A kernel is not charged with the time that it waited for collectives first: that
+// has a row of its own.
 type row struct {
 	name, loc    string
 	count        int
 	waited, took time.Duration
 }
+
+// waiting is the row of the time spent waiting for collectives.
+const waiting = "waiting for collectives"
 
 // report prints where the time went, per kernel and per call.
 func (w *watcher) report(m *machine) {
@@ -194,14 +201,18 @@ func (w *watcher) report(m *machine) {
 	}
 	var calls []row
 	kernels := map[string]*row{}
-	var total, waited time.Duration
+	total, waits := time.Duration(0), row{name: waiting, count: w.drains, took: w.drained}
 	for _, name := range slices.Sorted(maps.Keys(m.funcs)) {
 		for i := range m.funcs[name].steps {
 			s := &m.funcs[name].steps[i]
 			if s.count == 0 {
 				continue
 			}
-			total, waited = total+s.took, waited+s.waited
+			total += s.took
+			if len(s.waits) > 0 {
+				waits.count += s.count
+				waits.took += s.waited
+			}
 			calls = append(calls, row{"@" + name + " " + s.call.Name, s.call.Loc, s.count, s.waited, s.took})
 			k := s.call.Name[strings.LastIndex(s.call.Name, "= ")+1:]
 			if kernels[k] == nil {
@@ -209,15 +220,17 @@ func (w *watcher) report(m *machine) {
 			}
 			kernels[k].count += s.count
 			kernels[k].took += s.took
-			kernels[k].waited += s.waited
 		}
 	}
 	var merged []row
 	for _, k := range kernels {
 		merged = append(merged, *k)
 	}
+	if waits.count > 0 {
+		merged, calls = append(merged, waits), append(calls, waits)
+	}
 	fmt.Fprintf(w.out, "profile of rank %d: %v in kernels and copies, %v waiting for collectives, %v since start\n",
-		w.rank, total.Round(time.Microsecond), waited.Round(time.Microsecond), time.Since(w.began).Round(time.Microsecond))
+		w.rank, total.Round(time.Microsecond), waits.took.Round(time.Microsecond), time.Since(w.began).Round(time.Microsecond))
 	if w.steps > 0 {
 		x, n := m.plan, float64(w.steps)
 		flops := float64(0)
@@ -230,13 +243,13 @@ func (w *watcher) report(m *machine) {
 		fmt.Fprintf(w.out, "%d steps of %.4g ms (%.3g GFLOP/s), %.3g ms before each for data\n", w.steps, float64(w.time)/1e6/n,
 			flops*n/max(float64(w.time), 1), float64(w.data)/1e6/n)
 	}
-	w.table("by kernel", merged, 30, total+waited)
-	w.table("by call", calls, 30, total+waited)
+	w.table("by kernel", merged, 30, total+waits.took)
+	w.table("by call", calls, 30, total+waits.took)
 }
 
 func (w *watcher) table(title string, rows []row, most int, total time.Duration) {
 	slices.SortFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(b.took+b.waited, a.took+a.waited), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(b.took, a.took), cmp.Compare(a.name, b.name))
 	})
 	fmt.Fprintf(w.out, "%-8s %10s %8s %10s %6s  %s (%d)\n", "", "total ms", "calls", "us a call", "%", title, len(rows))
 	for i, r := range rows {
@@ -244,11 +257,10 @@ func (w *watcher) table(title string, rows []row, most int, total time.Duration)
 			fmt.Fprintf(w.out, "%8s … %d more\n", "", len(rows)-most)
 			break
 		}
-		all := r.took + r.waited
-		line := fmt.Sprintf("%-8s %10.2f %8d %10.1f %6.1f  %s", "", float64(all)/1e6, r.count, float64(all)/1e3/float64(r.count),
-			100*float64(all)/float64(max(total, 1)), r.name)
+		line := fmt.Sprintf("%-8s %10.2f %8d %10.1f %6.1f  %s", "", float64(r.took)/1e6, r.count, float64(r.took)/1e3/float64(r.count),
+			100*float64(r.took)/float64(max(total, 1)), r.name)
 		if r.waited > r.took/10 {
-			line += fmt.Sprintf(" (waited %.2f ms)", float64(r.waited)/1e6)
+			line += fmt.Sprintf(" (after waiting %.2f ms)", float64(r.waited)/1e6)
 		}
 		if r.loc != "" {
 			line += "  " + r.loc
