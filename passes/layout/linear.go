@@ -9,7 +9,9 @@ import (
 )
 
 // partial lists the axes over which the operands may stay partial sums because the op is linear in them. It
-// never lets a sum grow: an op with a result larger than its operands gets them reduced.
+// never lets a sum grow: an op with a result larger than its operands gets them reduced. Only a pad may make it
+// somewhat larger, for it is the gradient of a slice, which others of the same tensor (the gates of an LSTM, the
+// steps of a sequence) are soon added to: one sum of them all is smaller than theirs together, and one message.
 func (p *planner) partial(in []mesh.Sharding) []string {
 	var kept []string
 	first := true
@@ -30,6 +32,13 @@ func (p *planner) partial(in []mesh.Sharding) []string {
 	return kept
 }
 
+// A pad may make a partial sum padTimes as large, or as large as padBytes: what costs no more than a message does.
+const (
+	padTimes = 4
+	padBytes = 64 << 10
+)
+
+// shrinks reports whether the result is not larger than what it is made of.
 func (p *planner) shrinks() bool {
 	n, most := 0, 0
 	for _, v := range p.op.In {
@@ -38,6 +47,9 @@ func (p *planner) shrinks() bool {
 	}
 	if p.op.Def == ops.ConcatDef {
 		most = n
+	}
+	if p.op.Def == ops.PadDef {
+		most = max(padTimes*most, padBytes)
 	}
 	return len(p.op.Out) == 1 && p.op.Out[0].Type.Bytes() <= most
 }
