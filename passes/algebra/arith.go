@@ -208,7 +208,7 @@ func reduce(b *ir.Builder, op *ir.Op) *ir.Value {
 // for it.
 func overNothing(b *ir.Builder, op *ir.Op) *ir.Value {
 	t := op.Out[0].Type
-	if t.Elems() == 0 || !slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v.Type.Elems() == 0 }) {
+	if t.Elems() == 0 || !slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && v.Type.Elems() == 0 }) {
 		return nil
 	}
 	switch op.Def {
