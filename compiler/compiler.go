@@ -35,6 +35,9 @@ type Options struct {
 	Build  bool              // also build bin/rank-N
 	Source bool              // also keep the model and the options in the folder, so that it explains and exports itself
 	Flags  map[string]string // as given, for the record in gtc.json
+
+	// Building, unless nil, is called when the programs begin to be built, and what it returns when they are.
+	Building func() (built func())
 }
 
 // Result is a compiled folder and what was learnt on the way.
@@ -139,10 +142,18 @@ func Run(ctx context.Context, o *Options) (*Result, error) {
 		}
 	}
 	if o.Build {
-		err = build.Binaries(ctx, o.Out)
+		err = binaries(ctx, o)
 	}
 	res.BuildTime = time.Since(start)
 	return res, err
+}
+
+// binaries builds the programs of o.Out.
+func binaries(ctx context.Context, o *Options) error {
+	if o.Building != nil {
+		defer o.Building()()
+	}
+	return build.Binaries(ctx, o.Out)
 }
 
 // write completes the folder and puts it on disk, weights included. The manifest is the first result's.

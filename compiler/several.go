@@ -56,7 +56,7 @@ func Several(ctx context.Context, o *Options, optimizers []pass.Optimizer) ([]*R
 	if err := write(o, f, results...); err != nil {
 		return nil, err
 	}
-	err = build.Binaries(ctx, o.Out)
+	err = binaries(ctx, o)
 	results[0].BuildTime = time.Since(start)
 	return results, err
 }

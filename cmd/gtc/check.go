@@ -48,6 +48,7 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 			return err
 		}
 		o.Compile = *opt
+		o.Compile.Building = building(cmd.ErrOrStderr())
 		rep, err := check.Run(cmd.Context(), &o)
 		if err != nil {
 			if cmd.Context().Err() != nil {

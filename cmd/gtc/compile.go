@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ weights and the plan (gtc.json). "go build ./..." works in it, offline. bin/rank
 		if err != nil {
 			return err
 		}
-		o.Build, o.Source = !noBuild, true
+		o.Build, o.Source, o.Building = !noBuild, true, building(cmd.ErrOrStderr())
 		res, err := compiler.Run(cmd.Context(), o)
 		if res != nil {
 			printWarnings(cmd.ErrOrStderr(), res.Warnings)
@@ -74,6 +75,22 @@ func printPasses(w io.Writer, res *compiler.Result) {
 	}
 	for _, r := range res.Context.Remarks {
 		fmt.Fprintln(w, r)
+	}
+}
+
+// building gives a compilation what says why it takes long: soon where someone watches, else not before it stands out.
+func building(w io.Writer) func() func() {
+	after := 15 * time.Second
+	if f, ok := w.(*os.File); ok {
+		if st, err := f.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
+			after = 3 * time.Second
+		}
+	}
+	return func() func() {
+		t := time.AfterFunc(after, func() {
+			fmt.Fprintln(w, "building (the first time compiles the run-time too, about a minute)")
+		})
+		return func() { t.Stop() }
 	}
 }
 
