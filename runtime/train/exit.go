@@ -10,7 +10,7 @@ import (
 // Exit codes of a rank program. They are public: launchers and scripts rely on them.
 const (
 	ExitOK     = 0                 // everything asked for was done
-	ExitFailed = 1                 // training failed: a kernel refused a value, a save failed, a NaN under GTC_NAN
+	ExitFailed = 1                 // training failed: a kernel refused a value, a save failed, the loss is no number
 	ExitUsage  = 2                 // wrong flags, data, weights or checkpoint: nothing was trained
 	ExitPeer   = comm.ExitPeerLost // only because another rank died, hung, left or aborted
 	ExitSignal = 128               // plus the signal's number: 130 after SIGINT, 143 after SIGTERM; the state was saved

@@ -244,6 +244,9 @@ func (s *session) connect() (local int, err error) {
 	fmt.Fprint(h, x.prog.Hash, s.cfg.plan())
 	opt.Plan = fmt.Sprintf("%016x", h.Sum64())
 	if s.world, err = s.env.connect(opt); err != nil {
+		if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), fmt.Sprintf("rank %d of %d: ", opt.Rank, opt.World)) {
+			err = inner // the rank is told anyhow
+		}
 		if byHand {
 			err = fmt.Errorf("%w\n  this program is one of %d ranks: \"gtc run %s\" starts them all; by hand, start bin/rank-0 to bin/rank-%d together with the same flags",
 				err, x.Ranks, s.cfg.dir, x.Ranks-1)

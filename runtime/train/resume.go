@@ -1,0 +1,165 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/gtc-compiler/gtc/runtime/ckpt"
+)
+
+// resume loads the checkpoint that --resume names, if there is one. t is nil when only the parameters matter.
+func (s *session) resume(t *trainer) error {
+	if s.cfg.resume == "" {
+		return nil
+	}
+	err := s.load(t)
+	if s.world == nil {
+		return err
+	}
+	if err := s.allOK("resuming", err); err != nil {
+		return err
+	}
+	steps, err := s.gather(strconv.AppendInt(nil, s.step, 10))
+	if err != nil {
+		return err
+	}
+	for r, step := range steps {
+		if string(step) != string(steps[0]) {
+			return usagef("--resume: rank 0 found step %s, rank %d step %s: all ranks must see the same checkpoints", steps[0], r, step)
+		}
+	}
+	return nil
+}
+
+// load is resume on this rank.
+func (s *session) load(t *trainer) error {
+	dir := s.cfg.resume
+	switch dir {
+	case "auto":
+		if dir = s.checkpointDir(); dir == "" {
+			return usagef("--resume needs a --checkpoint-dir, or a path: --resume=PATH")
+		}
+	}
+	if _, err := os.Stat(dir); s.cfg.resume == "auto" && errors.Is(err, os.ErrNotExist) {
+		s.rep.note("no checkpoint in %s: starting from the initial weights", dir)
+		return nil
+	}
+	c, err := ckpt.Open(dir)
+	if errors.Is(err, ckpt.ErrNone) && s.cfg.resume == "auto" {
+		s.rep.note("no checkpoint in %s: starting from the initial weights", dir)
+		return nil
+	}
+	if err != nil {
+		return usagef("--resume: %w", err)
+	}
+	defer c.Close()
+	if err := s.restore(c, t); err != nil {
+		return usagef("--resume: %s: %w", c.Dir(), err)
+	}
+	s.step = c.Index().Step
+	s.rep.note("resumed from %s, step %d", c.Dir(), s.step)
+	return nil
+}
+
+// restore reads this rank's parts.
+func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
+	if t != nil {
+		if err := t.compatible(&c.Index().Meta); err != nil {
+			return err
+		}
+	}
+	for i := range s.plan.prog.Tensors {
+		x := &s.plan.prog.Tensors[i]
+		if !saved(x) || t == nil && x.Role == "state" {
+			continue
+		}
+		have, err := c.Tensor(x.Name)
+		if err != nil {
+			return fmt.Errorf("it was made by another model or optimizer%s: %w", s.otherModel(c), err)
+		}
+		if have.DType != x.DType || !slices.Equal(have.Shape, s.plan.whole(x)) {
+			return fmt.Errorf("%q is %s%v there, this program has %s%v%s", x.Name, have.DType, have.Shape, x.DType, s.plan.whole(x), s.otherModel(c))
+		}
+		if err := c.Read(x.Name, s.plan.start(x, s.plan.rank, 0), x.Dims, s.m.bytes(x)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// otherModel tells, in parentheses, that a checkpoint is not of this program's ONNX file; "" when it is.
+func (s *session) otherModel(c *ckpt.Checkpoint) string {
+	sum := c.Index().Meta.User[metaModel]
+	if sum == "" || sum == s.plan.ModelSum {
+		return ""
+	}
+	return fmt.Sprintf(" (made from the ONNX file of sha256 %.12s, this program from %s, %.12s)", sum, s.plan.Model, s.plan.ModelSum)
+}
+
+// earlier notes that a run that starts anew saves beside, or over, the checkpoints of another.
+func (t *trainer) earlier() {
+	dir := t.checkpointDir()
+	if dir == "" || t.cfg.resume != "" || t.plan.rank != 0 {
+		return
+	}
+	if steps, err := ckpt.Steps(dir); err == nil && len(steps) > 0 {
+		t.rep.note("%s has checkpoints of an earlier run (newest: step %d); this run starts anew and saves there too: --resume goes on from them",
+			dir, slices.Max(steps))
+	}
+}
+
+// compatible makes sure that going on repeats and skips no sample, and notes what else differs.
+func (t *trainer) compatible(m *ckpt.Meta) error {
+	if !t.cfg.seedGiven {
+		t.cfg.seed = m.Data.Seed
+	}
+	sampler := t.set.Sampler(t.plan.Train.Batch, t.cfg.seed, t.cfg.random)
+	switch {
+	case m.Optimizer.Name != t.plan.Train.Optimizer:
+		return fmt.Errorf("its optimizer state is of %s, this program uses %s", m.Optimizer.Name, t.plan.Train.Optimizer)
+	case m.Data.Batch != t.plan.Train.Batch:
+		return fmt.Errorf("it was trained in batches of %d, this program takes %d: its place in the data would be lost", m.Data.Batch, t.plan.Train.Batch)
+	case m.Data.Seed != t.cfg.seed:
+		return fmt.Errorf("it was trained with --seed %d, not %d", m.Data.Seed, t.cfg.seed)
+	case m.Data.Samples != sampler.Samples:
+		return fmt.Errorf("it was trained on %d samples, --data has %d (with the same --window and --tokens?)", m.Data.Samples, sampler.Samples)
+	}
+	if sum := m.User[metaModel]; sum != t.plan.ModelSum {
+		t.rep.note("the checkpoint was made from another ONNX file (sha256 %.12s, now %.12s): going on where its parameters fit", sum, t.plan.ModelSum)
+	}
+	old := map[string]string{}
+	if json.Unmarshal([]byte(m.User[metaOptions]), &old) != nil {
+		return nil
+	}
+	all := maps.Clone(old)
+	maps.Copy(all, t.plan.Options)
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		was, is := old[k], t.plan.Options[k]
+		if k == "lr" { // not recorded when it was left to its default
+			was, is = rateOf(was, m.Optimizer.Hyper["lr"]), rateOf(is, t.plan.Train.LR)
+		}
+		if was != is && !layout[k] {
+			t.rep.note("the checkpoint was made with --%s %s, this program with %s", k, or(was, "left to its default"), or(is, "the default"))
+		}
+	}
+	return nil
+}
+
+// rateOf is the learning rate given by an option, or the one that was used without.
+func rateOf(option string, used float64) string {
+	if option == "" {
+		return strconv.FormatFloat(used, 'g', -1, 64)
+	}
+	if v, err := strconv.ParseFloat(option, 64); err == nil {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return option
+}
+
+// layout are the options that change where things are, not what they are.
+var layout = map[string]bool{"dp": true, "microbatches": true, "out": true, "o": true, "bucket": true, "bucket-bytes": true, "threads": true}
