@@ -66,13 +66,58 @@ static void max_row(const float *x, float *y, int32_t *idx, const pool_dims *d, 
 	}
 }
 
+#if VL == 16
+// max_pairs is max_row for windows two wide and two apart that lie wholly inside the image: no edges to work out.
+static void max_pairs(const float *x, float *y, int32_t *idx, const pool_dims *d, long h0) {
+	const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0), one = _mm512_set1_epi32(1);
+	const __m512i odd = _mm512_add_epi32(even, one), below = _mm512_set1_epi32((int32_t)d->W);
+	for (long j = 0; j < d->OW; j += VL) {
+		long n = min_l(VL, d->OW - j), m = 2 * n;
+		__mmask16 lo = (__mmask16)((1u << min_l(m, VL)) - 1u), hi = (__mmask16)((1u << max_l(m - VL, 0)) - 1u), out = (__mmask16)((1u << n) - 1u);
+		__m512i pos = _mm512_add_epi32(_mm512_set1_epi32((int32_t)(h0 * d->W + 2 * j)), even), at = pos;
+		__m512 best = _mm512_set1_ps(-__builtin_inff());
+		for (long kh = 0; kh < d->KH; kh++) {
+			const float *p = x + (h0 + kh) * d->W + 2 * j;
+			__m512 a = _mm512_maskz_loadu_ps(lo, p), b = _mm512_maskz_loadu_ps(hi, p + VL);
+			__m512 u = _mm512_permutex2var_ps(a, even, b), v = _mm512_permutex2var_ps(a, odd, b);
+			__mmask16 k = _mm512_cmp_ps_mask(u, best, _CMP_GT_OQ) | _mm512_cmp_ps_mask(u, u, _CMP_UNORD_Q);
+			best = _mm512_mask_mov_ps(best, k, u);
+			at = _mm512_mask_mov_epi32(at, k, pos);
+			k = _mm512_cmp_ps_mask(v, best, _CMP_GT_OQ) | _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+			best = _mm512_mask_mov_ps(best, k, v);
+			at = _mm512_mask_add_epi32(at, k, pos, one);
+			pos = _mm512_add_epi32(pos, below);
+		}
+		_mm512_mask_storeu_ps(y + j, out, best);
+		_mm512_mask_storeu_epi32(idx + j, out, at);
+	}
+}
+
+static int pairs(const pool_dims *d) {
+	return d->KW == 2 && d->strideW == 2 && d->dilW == 1 && d->dilH == 1 && !d->padT && !d->padL && 2 * d->OW <= d->W &&
+	       (d->OH - 1) * d->strideH + d->KH <= d->H;
+}
+#else
+static void max_pairs(const float *x, float *y, int32_t *idx, const pool_dims *d, long h0) {
+	max_row(x, y, idx, d, h0 / d->strideH);
+}
+static int pairs(const pool_dims *d) { return 0; }
+#endif
+
 void gtc_maxpool_fwd(const float *x, float *y, int32_t *idx, const pool_dims *d) {
 	long planes = d->N * d->C, out = d->OH * d->OW;
-	int nt = gtc_for_threads((double)planes * (double)out * (double)(d->KH * d->KW));
+	int nt = gtc_for_threads((double)planes * (double)out * (double)(d->KH * d->KW)), inside = pairs(d);
 #pragma omp parallel for schedule(static) num_threads(nt) if (nt > 1)
-	for (long p = 0; p < planes; p++)
+	for (long p = 0; p < planes; p++) {
+		const float *plane = x + p * d->H * d->W;
+		float *yp = y + p * out;
+		int32_t *ip = idx + p * out;
 		for (long i = 0; i < d->OH; i++)
-			max_row(x + p * d->H * d->W, y + p * out + i * d->OW, idx + p * out + i * d->OW, d, i);
+			if (inside)
+				max_pairs(plane, yp + i * d->OW, ip + i * d->OW, d, i * d->strideH);
+			else
+				max_row(plane, yp + i * d->OW, ip + i * d->OW, d, i);
+	}
 }
 
 void gtc_maxpool_bwd(const float *dy, const int32_t *idx, float *dx, const pool_dims *d) {

@@ -96,6 +96,8 @@ func (p poolCase) checkAvg(t *testing.T, include int) {
 func TestPoolingAgainstLoops(t *testing.T) {
 	cases := []poolCase{
 		{n: 2, c: 3, h: 24, w: 24, kh: 2, kw: 2, sh: 2, sw: 2, dh: 1, dw: 1},
+		{n: 3, c: 2, h: 11, w: 71, kh: 2, kw: 2, sh: 2, sw: 2, dh: 1, dw: 1},
+		{n: 1, c: 2, h: 9, w: 33, kh: 3, kw: 2, sh: 2, sw: 2, dh: 1, dw: 1},
 		{n: 5, c: 3, h: 13, w: 11, kh: 3, kw: 3, padT: 1, padL: 1, sh: 2, sw: 2, dh: 1, dw: 1},
 		{n: 1, c: 2, h: 9, w: 10, kh: 3, kw: 2, padT: 1, padL: 1, sh: 1, sw: 3, dh: 1, dw: 1},
 		{n: 1, c: 2, h: 9, w: 10, kh: 2, kw: 3, padT: 1, padL: 1, sh: 1, sw: 1, dh: 2, dw: 2},
