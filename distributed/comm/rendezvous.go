@@ -211,7 +211,7 @@ func (w *world) admit(h hello) error {
 	case h.Rank < 1 || h.Rank >= w.size:
 		return fmt.Errorf("rank %d cannot join: ranks are 1..%d", h.Rank, w.size-1)
 	case h.Plan != w.opt.Plan:
-		return fmt.Errorf("programs differ: rank %d runs plan %q, rank 0 runs plan %q", h.Rank, h.Plan, w.opt.Plan)
+		return fmt.Errorf("programs differ: rank %d runs plan %q, rank 0 runs plan %q: all ranks must come from one gtc compile and get the same flags", h.Rank, h.Plan, w.opt.Plan)
 	}
 	return nil
 }
