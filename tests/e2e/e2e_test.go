@@ -33,14 +33,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// long skips a test that takes minutes.
-func long(t *testing.T) {
-	t.Helper()
-	if os.Getenv("GTC_LONG") == "" {
-		t.Skip("SKIPPED, it takes minutes: GTC_LONG=1 go test -v -timeout 30m ./tests/e2e runs it")
-	}
-}
-
 // root is the repository, as seen from this folder.
 const root = "../.."
 
