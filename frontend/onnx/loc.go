@@ -20,22 +20,20 @@ const (
 	keySignature = "pkg.torch.export.ExportedProgram.graph_signature"
 )
 
-var frameRE = regexp.MustCompile(`File "([^"\n]+)", line (\d+), in ([^\s]+)`)
-
 // locate makes the place of a node: its name and the innermost Python frame outside torch. Only the base
 // name of a file is kept, so that output does not depend on where the model was exported.
 func locate(name, op string, meta []*onnxpb.StringStringEntryProto) ir.Loc {
 	l := ir.Loc{Node: name, OpType: op}
-	frames := frameRE.FindAllStringSubmatch(metaValue(meta, keyStack), -1)
-	for i := len(frames) - 1; i >= 0; i-- {
-		f := frames[i]
-		file := strings.ReplaceAll(f[1], `\`, "/")
-		if strings.Contains(file, "/torch/") && i > 0 {
+	stack := metaValue(meta, keyStack)
+	for at, ok := len(stack), true; ok; {
+		var f frame
+		if f, at, ok = lastFrame(stack[:at]); !ok {
+			break
+		}
+		if _, _, more := lastFrame(stack[:at]); more && strings.Contains(f.file, "/torch/") {
 			continue
 		}
-		l.File = path.Base(file)
-		l.Line, _ = strconv.Atoi(f[2])
-		l.Func = f[3]
+		l.File, l.Line, l.Func = path.Base(f.file), f.line, f.function
 		break
 	}
 	if l.Func == "forward" {
@@ -44,6 +42,28 @@ func locate(name, op string, meta []*onnxpb.StringStringEntryProto) ir.Loc {
 		}
 	}
 	return l
+}
+
+// frame is one entry of a Python stack trace.
+type frame struct {
+	file, function string
+	line           int
+}
+
+// lastFrame finds the last entry of a stack trace, File "PATH", line N, in FUNCTION, and where it starts.
+func lastFrame(stack string) (f frame, at int, ok bool) {
+	for end := len(stack); ; end = at {
+		if at = strings.LastIndex(stack[:end], `File "`); at < 0 {
+			return f, 0, false
+		}
+		entry, _, _ := strings.Cut(stack[at+len(`File "`):], "\n")
+		file, rest, isFile := strings.Cut(entry, `", line `)
+		number, function, isLine := strings.Cut(rest, ", in ")
+		n, err := strconv.Atoi(number)
+		if name, _, _ := strings.Cut(function, " "); isFile && isLine && err == nil && file != "" && name != "" {
+			return frame{strings.ReplaceAll(file, `\`, "/"), name, n}, at, true
+		}
+	}
 }
 
 var quotedRE = regexp.MustCompile(`'([^']*)'`)

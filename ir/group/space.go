@@ -1,6 +1,7 @@
 package group
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -44,6 +45,14 @@ func Build(ops []*ir.Op) (s *Space, ok bool) {
 		}
 	}
 	return s, true
+}
+
+// With is the space with op added; ok is false, and s unchanged in any case, when it does not fit.
+func (s *Space) With(op *ir.Op) (t *Space, ok bool) {
+	t = &Space{}
+	*t = *s
+	t.Level = maps.Clone(s.Level)
+	return t, t.Add(op)
 }
 
 // Add makes op part of the group if it fits, else leaves the space as it was.

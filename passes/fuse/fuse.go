@@ -209,13 +209,11 @@ func (fu *fuser) merge(s, n *node) string {
 	if len(s.ops)+len(n.ops) > maxOps {
 		return "the kernel would have too many ops"
 	}
-	ops := append(slices.Clone(s.ops), n.ops...)
-	slices.SortFunc(ops, func(a, b *ir.Op) int { return fu.pos[a] - fu.pos[b] })
-	space, ok := group.Build(ops)
+	ops, space, ok := fu.together(s, n)
 	if !ok {
 		return "it does not fit the iteration space"
 	}
-	if len(externals(ops)) > maxArgs {
+	if operands(ops) > maxArgs && len(externals(ops)) > maxArgs {
 		return "the kernel would touch too many buffers"
 	}
 	if fu.depends(n, s, true) || fu.depends(s, n, true) {
@@ -230,6 +228,28 @@ func (fu *fuser) merge(s, n *node) string {
 	n.into = s
 	s.number = max(s.number, n.number)
 	return ""
+}
+
+// together is the ops of two groups in program order and the space they share. The usual case, one op that comes
+// after all others, adds to the space that is there.
+func (fu *fuser) together(s, n *node) (ops []*ir.Op, space *group.Space, ok bool) {
+	ops = append(slices.Clone(s.ops), n.ops...)
+	if len(n.ops) == 1 && fu.last(s) < fu.first(n) {
+		space, ok = s.space.With(n.ops[0])
+		return ops, space, ok
+	}
+	slices.SortFunc(ops, func(a, b *ir.Op) int { return fu.pos[a] - fu.pos[b] })
+	space, ok = group.Build(ops)
+	return ops, space, ok
+}
+
+// operands counts what ops read, values that several read as often: never less than externals.
+func operands(ops []*ir.Op) int {
+	n := 0
+	for _, op := range ops {
+		n += len(op.In)
+	}
+	return n
 }
 
 func externals(ops []*ir.Op) map[*ir.Value]bool {
