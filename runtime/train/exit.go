@@ -51,6 +51,12 @@ func common(err error) bool {
 	return (errors.As(err, &u) || errors.As(err, &d) || errors.As(err, &e)) && !errors.As(err, &a)
 }
 
+// toldByFirst reports whether err is only that rank 0 gave up, which has told why.
+func toldByFirst(err error) bool {
+	var c *comm.Error
+	return errors.As(err, &c) && c.Kind == comm.KindAborted && c.Rank == 0 && c.Self != 0
+}
+
 // stopped is how a run ends early that was told to.
 type stopped struct{ signal int }
 

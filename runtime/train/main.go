@@ -92,7 +92,7 @@ var rankVariables = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_
 // complain prints why the run failed. What all ranks find is told by rank 0 alone, if a launcher started them all.
 func complain(p *Program, rank int, err error, env *surroundings) {
 	launched := slices.ContainsFunc(rankVariables, func(name string) bool { return env.getenv(name) != "" })
-	if launched && rank != 0 && common(err) {
+	if launched && rank != 0 && (common(err) || toldByFirst(err)) {
 		return
 	}
 	name := "gtc"
