@@ -127,7 +127,7 @@ func reductions(f *ir.Func) int {
 // of the whole one and the rank program can be compared with the whole program.
 func TestLocalBatchNormOnRanks(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the evaluation takes seconds")
+		t.Skip("-short: comparing on simulated ranks takes seconds")
 	}
 	opt := &pass.Options{DP: 2, Optimizer: pass.Optimizer{Name: "sgd", LR: 0.1}}
 	c, whole := compileRanks(t, filepath.Join(shared(t), "convnet_bn.onnx"), 4, opt)

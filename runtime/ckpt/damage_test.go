@@ -215,7 +215,7 @@ func TestMain(m *testing.M) {
 
 func TestKills(t *testing.T) {
 	if testing.Short() {
-		t.Skip("100 processes")
+		t.Skip("-short: starts and kills 100 processes")
 	}
 	dir := t.TempDir()
 	if err := save(dir, 0, 2, 0, Options{}); err != nil {
