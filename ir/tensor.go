@@ -38,6 +38,9 @@ func (t *Tensor) At(i int) float64 {
 	case dtype.BF16:
 		return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(t.Data[2*i:])))
 	}
+	if t.Type.DType.IsSmallFloat() {
+		return t.Type.DType.Decode(t.Data[i])
+	}
 	return float64(t.Int(i))
 }
 
@@ -55,9 +58,9 @@ func (t *Tensor) Int(i int) int64 {
 		return int64(int16(le.Uint16(t.Data[2*i:])))
 	case dtype.U16:
 		return int64(le.Uint16(t.Data[2*i:]))
-	case dtype.I8:
+	case dtype.I8, dtype.I4, dtype.I2:
 		return int64(int8(t.Data[i]))
-	case dtype.U8, dtype.Bool:
+	case dtype.U8, dtype.U4, dtype.U2, dtype.Bool:
 		return int64(t.Data[i])
 	}
 	return int64(t.At(i))
@@ -81,18 +84,21 @@ func appendElem(out []byte, d dtype.DType, f float64, i int64) []byte {
 		return le.AppendUint32(out, uint32(i))
 	case dtype.I16, dtype.U16:
 		return le.AppendUint16(out, uint16(i))
-	case dtype.I8, dtype.U8:
-		return append(out, byte(i))
+	case dtype.I8, dtype.U8, dtype.I4, dtype.U4, dtype.I2, dtype.U2:
+		return append(out, byte(d.Wrap(i)))
 	case dtype.Bool:
 		if i != 0 {
 			return append(out, 1)
 		}
 		return append(out, 0)
 	}
+	if d.IsSmallFloat() {
+		return append(out, d.Encode(f, true))
+	}
 	panic("BUG: tensor of type " + d.String())
 }
 
-// Floats makes a tensor from float64 elements, rounded to t's float type.
+// Floats makes a tensor from float64 elements, rounded to t's float type (saturating when that has 8 bits or fewer).
 func Floats(t Type, data ...float64) *Tensor {
 	if len(data) != t.Elems() {
 		panic(fmt.Sprintf("BUG: %d elements for %s", len(data), t))

@@ -10,7 +10,8 @@ import (
 // DType is an element type. The zero value is Invalid.
 type DType uint8
 
-// The element types. Names and sizes follow the ONNX TensorProto data types.
+// The element types. Names and sizes follow the ONNX TensorProto data types. Elements of fewer than 8 bits (F4E2M1,
+// I4, U4, I2, U2) take a byte each: files hold them packed, readers unpack them. Signed ones are sign-extended.
 const (
 	Invalid DType = iota
 	F32
@@ -26,13 +27,23 @@ const (
 	U32
 	U64
 	Bool
+	F8E4M3  // FLOAT8E4M3FN: no infinities, one NaN of each sign
+	F8E4M3Z // FLOAT8E4M3FNUZ: no infinities, no negative zero, one NaN
+	F8E5M2  // as IEEE 754 would have it
+	F8E5M2Z // FLOAT8E5M2FNUZ
+	F8E8M0  // a power of two, the scale of a microscaling block: no sign, no zero, one NaN
+	F4E2M1  // no infinities, no NaN
+	I4
+	U4
+	I2
+	U2
 	numDTypes
 )
 
 type info struct {
 	name string
 	size int
-	safe string // the name that safetensors uses
+	safe string // the name that safetensors uses; codes of types that it has only packed or not at all are bytes
 }
 
 var infos = [numDTypes]info{
@@ -41,6 +52,9 @@ var infos = [numDTypes]info{
 	{"i8", 1, "I8"}, {"i16", 2, "I16"}, {"i32", 4, "I32"}, {"i64", 8, "I64"},
 	{"u8", 1, "U8"}, {"u16", 2, "U16"}, {"u32", 4, "U32"}, {"u64", 8, "U64"},
 	{"bool", 1, "BOOL"},
+	{"f8_e4m3", 1, "F8_E4M3"}, {"f8_e4m3fnuz", 1, "F8_E4M3FNUZ"}, {"f8_e5m2", 1, "F8_E5M2"},
+	{"f8_e5m2fnuz", 1, "F8_E5M2FNUZ"}, {"f8_e8m0", 1, "F8_E8M0"}, {"f4_e2m1", 1, "U8"},
+	{"i4", 1, "I8"}, {"u4", 1, "U8"}, {"i2", 1, "I8"}, {"u2", 1, "U8"},
 }
 
 // String is the short lower-case name, such as "f32".
@@ -59,14 +73,18 @@ func (t DType) Size() int {
 	return infos[t].size
 }
 
-// Safetensors is the dtype's name in the safetensors format, such as "BF16".
+// Safetensors is the name in the safetensors format, such as "BF16". F4E2M1 is stored as its codes, in "U8", and integers of
+// 2 and 4 bits in "I8" and "U8".
 func (t DType) Safetensors() string { return infos[t].safe }
 
 // IsFloat reports whether t is a floating-point type.
-func (t DType) IsFloat() bool { return t >= F32 && t <= BF16 }
+func (t DType) IsFloat() bool { return t >= F32 && t <= BF16 || t >= F8E4M3 && t <= F4E2M1 }
 
 // IsInt reports whether t is a signed or unsigned integer type (Bool is not).
-func (t DType) IsInt() bool { return t >= I8 && t <= U64 }
+func (t DType) IsInt() bool { return t >= I8 && t <= U64 || t >= I4 && t <= U2 }
+
+// IsSmallFloat reports whether t is a float type of 8 bits or fewer, which is stored but never computed in.
+func (t DType) IsSmallFloat() bool { return t >= F8E4M3 && t <= F4E2M1 }
 
 // Parse returns the type with the given short name.
 func Parse(name string) (DType, error) {
