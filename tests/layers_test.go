@@ -34,6 +34,7 @@ gtc   ir/group ir/ops ir/cost
 test  ir/interp
 test  ir/irtest
 gtc   frontend/onnx/onnxpb
+test  frontend/onnx/onnxtest
 gtc   frontend/onnx
 gtc   passes/pass
 test  passes/passtest

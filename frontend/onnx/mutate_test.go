@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxtest"
 )
 
 // mutate makes one random change of a kind that keeps the file decodable, so that rules and not the decoder are tried.
@@ -78,7 +79,7 @@ func mutate(r *rand.Rand, m *onnxpb.ModelProto) {
 }
 
 // tryMutant imports with every input given at run time and with the small ones fixed; a panic fails the test.
-func tryMutant(t *testing.T, what string, p *onnxpb.ModelProto, c *backendCase) {
+func tryMutant(t *testing.T, what string, p *onnxpb.ModelProto, c *onnxtest.Case) {
 	defer func() {
 		if e := recover(); e != nil {
 			t.Errorf("%s: %v\n%s", what, e, debug.Stack())
@@ -112,9 +113,9 @@ func tryMutant(t *testing.T, what string, p *onnxpb.ModelProto, c *backendCase) 
 
 // TestMutants damages good models in ways that decode: the ONNX project's cases when they are there, else our own.
 func TestMutants(t *testing.T) {
-	base := []*backendCase{}
+	base := []*onnxtest.Case{}
 	for _, m := range []*onnxpb.ModelProto{linearModel(), functionModel(), normModel(), shapeModel(), sequenceModel()} {
-		base = append(base, &backendCase{name: "own", model: encode(m)})
+		base = append(base, &onnxtest.Case{Name: "own", Model: encode(m), Sets: []onnxtest.Set{{}}})
 	}
 	base = append(base, readBackend(t, func(string) bool { return true })...)
 	r := rand.New(rand.NewPCG(1, 4))
@@ -122,13 +123,13 @@ func TestMutants(t *testing.T) {
 	for _, c := range base {
 		for round := range rounds {
 			p := &onnxpb.ModelProto{}
-			if p.Unmarshal(c.model) != nil || p.Graph == nil || len(p.OpsetImport) == 0 {
+			if p.Unmarshal(c.Model) != nil || p.Graph == nil || len(p.OpsetImport) == 0 {
 				break
 			}
 			for range 1 + r.IntN(3) {
 				mutate(r, p)
 			}
-			tryMutant(t, fmt.Sprintf("%s, round %d", c.name, round), p, c)
+			tryMutant(t, fmt.Sprintf("%s, round %d", c.Name, round), p, c)
 		}
 	}
 }

@@ -1,5 +1,12 @@
 package onnx
 
+import (
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/ir"
+)
+
 // Input is an input of the graph as the file declares it.
 type Input struct {
 	Name string
@@ -18,4 +25,18 @@ func (m *Model) Inputs() []Input {
 		out = append(out, i)
 	}
 	return out
+}
+
+// ReadTensor decodes a file that holds one serialized TensorProto, the form in which the ONNX project stores the inputs
+// and outputs of its test cases. External data is refused. The tensor may keep pointing into data.
+func ReadTensor(data []byte) (*ir.Tensor, error) {
+	p := &onnxpb.TensorProto{}
+	if err := p.Unmarshal(data); err != nil {
+		return nil, fmt.Errorf("not a tensor: %w", err)
+	}
+	t, err := (&Model{}).newTensor(p)
+	if err != nil {
+		return nil, err
+	}
+	return t.ir()
 }

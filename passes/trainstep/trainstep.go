@@ -159,6 +159,14 @@ func running(c *pass.Context, b *ir.Builder, old, batch *ir.Value, m, scale floa
 	b.Update(old, b.Rename(next, old.Name+".next"))
 }
 
+// Inference brings f into the form in which @forward stays with Options.Forward: Dropout lets everything through, and
+// BatchNorm normalises by the running statistics.
+func Inference(c *pass.Context, f *ir.Func) (err error) {
+	defer ir.Recover(&err)
+	inferenceForm(c, f)
+	return nil
+}
+
 // inferenceForm removes Dropout and spells out BatchNorm over the running statistics.
 func inferenceForm(c *pass.Context, f *ir.Func) {
 	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
