@@ -99,6 +99,9 @@ func lower(o *Options) (*onnx.Model, *Result, error) {
 	if err != nil {
 		return model, res, Input(err)
 	}
+	if o.Pass.Loss == "" {
+		o.Pass.Loss = model.DefaultLoss()
+	}
 	res.Module, res.Context = m, &pass.Context{Module: m, Opt: &o.Pass}
 	res.Warnings, res.Parameters = model.Warnings, model.Parameters()
 	if err := passes.Run(res.Context, passes.Table); err != nil {

@@ -52,6 +52,7 @@ func (m *Model) index() error {
 		return err
 	}
 	m.nodes, m.visited = in.out, in.visited
+	m.record = m.readRecord()
 	if err := m.checkNames(seen); err != nil {
 		return err
 	}

@@ -57,6 +57,7 @@ type Model struct {
 	inits    map[string]*tensor
 	initList []*tensor // in file order
 	torch    torchInfo
+	record   *record // nil unless python/gtc exported the file
 	external map[string][]byte
 	closers  []func() error
 	roles    *roles

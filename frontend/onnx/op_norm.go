@@ -36,7 +36,8 @@ func importBatchNorm(w *walker, n *node, in []*val) []*val {
 	}
 	traced := n.fx.is("_native_batch_norm_legit_functional", "_native_batch_norm_legit", "native_batch_norm") &&
 		len(n.fx.args) > 5 && n.fx.args[5] == "True"
-	if n.int("training_mode", 0) == 0 && !traced {
+	frozen := n.int("training_mode", 0) == 0 && !traced
+	if frozen && w.m.record == nil {
 		w.m.warn("batch normalization is in inference form (%s); it is trained in training form, on the statistics of "+
 			"each batch", n.loc.Node)
 	}
@@ -49,7 +50,11 @@ func importBatchNorm(w *walker, n *node, in []*val) []*val {
 	}
 	// ONNX keeps momentum of the old statistics, PyTorch gives it to the new ones.
 	m := math.Round((1-n.float("momentum", 0.9))*1e9) / 1e9
-	return outs(ops.BatchNormStat(w.b, ops.BatchNormStatAttrs{Eps: n.float("epsilon", 1e-5), Momentum: m}, operands...))
+	a := ops.BatchNormStatAttrs{Eps: n.float("epsilon", 1e-5), Momentum: m}
+	if frozen && w.m.record != nil { // the module holds it in evaluation mode: its statistics are constants
+		return outs(ops.BatchNormStatDef.Rules.Decompose(w.b, &ir.Op{Def: ops.BatchNormStatDef, Attrs: a, In: operands})...)
+	}
+	return outs(ops.BatchNormStat(w.b, a, operands...))
 }
 
 // uniformValue is the one value of all elements of x, when x is known to have one.

@@ -86,6 +86,10 @@ func (m *Model) decideRoles() (r *roles, err error) {
 			}
 		}
 	}
+	if m.record != nil {
+		r.fromRecord(m.record)
+		return r.finished()
+	}
 	r.findLeftover()
 	for _, t := range m.initList {
 		if t.bad == nil && t.typ.DType.IsFloat() {
@@ -136,6 +140,11 @@ func (m *Model) decideRoles() (r *roles, err error) {
 	r.unmergeByNode()
 	r.restoreBiases()
 	r.warnLost()
+	return r.finished()
+}
+
+// finished applies the user's wishes and leaves out what nobody reads.
+func (r *roles) finished() (*roles, error) {
 	if err := r.userGlobs(); err != nil {
 		return nil, err
 	}

@@ -117,6 +117,14 @@ func (t torchInfo) known() bool { return len(t.params) > 0 }
 // The dynamo exporters record the module's names. TorchScript does not: there, names of its own form (onnx::MatMul_12)
 // are foreign, and nothing is known to be missing.
 func (m *Model) CompareTorch(names []string) (foreign, missing []string) {
+	if m.record != nil { // all of the module's that a graph needs are in the file
+		for _, n := range names {
+			if m.record.roles[n] == "" {
+				foreign = append(foreign, n)
+			}
+		}
+		return foreign, nil
+	}
 	if !m.torch.known() {
 		for _, n := range names {
 			if m.torchScript() && strings.Contains(n, "::") {

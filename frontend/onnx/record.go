@@ -1,0 +1,93 @@
+package onnx
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// The keys of ModelProto.metadata_props in which python/gtc records what each initializer is. Values are JSON; all
+// initializers that no list names are constants.
+const (
+	keyParameters = "gtc.parameters" // [trained initializers]
+	keyFrozen     = "gtc.frozen"     // [parameters with requires_grad=False]
+	keyBuffers    = "gtc.buffers"    // [buffers]
+	keyTied       = "gtc.tied"       // {another name of a parameter: its name here}
+	keyLoss       = "gtc.loss"       // the name of a loss
+)
+
+// record is what python/gtc says of a model it exported.
+type record struct {
+	roles map[string]string   // initializer -> keyParameters, keyFrozen or keyBuffers
+	tied  map[string][]string // initializer -> other names
+	loss  string
+}
+
+// readRecord reads the record of a model; nil when there is none, or when another tool has since changed the file
+// so that it no longer fits.
+func (m *Model) readRecord() *record {
+	text := metaValue(m.Proto.MetadataProps, keyParameters)
+	if text == "" {
+		return nil
+	}
+	r := &record{roles: map[string]string{}, tied: map[string][]string{}}
+	for _, key := range []string{keyParameters, keyFrozen, keyBuffers} {
+		var names []string
+		if text := metaValue(m.Proto.MetadataProps, key); text != "" && json.Unmarshal([]byte(text), &names) != nil {
+			m.warn("the record %s in the file's metadata is no list of names; roles are decided without it", key)
+			return nil
+		}
+		for _, n := range names {
+			if m.inits[n] == nil {
+				m.warn("the record %s in the file's metadata names %q, which the file does not hold: another tool has "+
+					"changed the file; roles are decided without the record", key, n)
+				return nil
+			}
+			r.roles[n] = key
+		}
+	}
+	var tied map[string]string
+	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyTied)), &tied) // for the reasons shown only
+	for _, other := range slices.Sorted(maps.Keys(tied)) {
+		r.tied[tied[other]] = append(r.tied[tied[other]], other)
+	}
+	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyLoss)), &r.loss)
+	return r
+}
+
+// fromRecord gives each float initializer the role that the record says.
+func (r *roles) fromRecord(rec *record) {
+	for _, t := range r.m.initList {
+		if t.bad != nil || !t.typ.DType.IsFloat() {
+			continue
+		}
+		role, reason := RoleConstant, "neither a parameter nor a buffer of the PyTorch module"
+		switch rec.roles[t.name] {
+		case keyParameters:
+			role, reason = RoleParameter, "a parameter of the PyTorch module, as gtc.export recorded"
+			if others := rec.tied[t.name]; len(others) > 0 {
+				reason += fmt.Sprintf("; tied to it there: %s", strings.Join(others, ", "))
+			}
+		case keyFrozen:
+			role, reason = RoleBuffer, "a parameter with requires_grad=False, as gtc.export recorded"
+		case keyBuffers:
+			role, reason = RoleConstant, "a buffer of the PyTorch module that nothing updates"
+			for _, u := range r.uses[t.name] {
+				if isStatistic(u) {
+					role, reason = RoleBuffer, "running statistics of a batch normalization"
+				}
+			}
+		}
+		r.byName[t.name] = &source{param: r.add(t, t.name, direct, role, reason), dims: t.typ.Dims}
+	}
+}
+
+// DefaultLoss is the loss that the exporter recorded for the model, under gtc's name for it; empty when it recorded none.
+func (m *Model) DefaultLoss() string {
+	if m.record == nil {
+		return ""
+	}
+	return m.record.loss
+}

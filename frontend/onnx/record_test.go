@@ -1,0 +1,71 @@
+package onnx
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// recorded is a model with the record of python/gtc: a product with one matrix that is trained and one that is frozen, a
+// scalar parameter, a buffer of ones and zeros, and a batch normalization that the module held in evaluation mode.
+func recorded(entries map[string]string) *onnxpb.ModelProto {
+	m := modelOf(17, &onnxpb.GraphProto{
+		Input:  []*onnxpb.ValueInfoProto{portOf("x", f32, 2, 3)},
+		Output: []*onnxpb.ValueInfoProto{portOf("y", f32, 2, 3)},
+		Initializer: []*onnxpb.TensorProto{ramp("w", 0.1, 3, 3), ramp("f", 0.1, 3, 3), tensorOf("scale", nil, 2.0), ramp("k", 1, 3),
+			ramp("bn.weight", 1, 3), ramp("bn.bias", 1, 3), ramp("bn.running_mean", 1, 3), ramp("bn.running_var", 1, 3), ramp("val_3", 1, 3, 3)},
+		Node: []*onnxpb.NodeProto{
+			nodeOf("MatMul", "a", list("x", "w"), list("a")),
+			nodeOf("MatMul", "b", list("a", "f"), list("b")),
+			nodeOf("BatchNormalization", "bn", list("b", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"), list("c")),
+			nodeOf("Mul", "s", list("c", "scale"), list("d")),
+			nodeOf("Add", "k", list("d", "k"), list("e")),
+			nodeOf("MatMul", "c", list("e", "val_3"), list("y")),
+		},
+	})
+	for k, v := range entries {
+		m.MetadataProps = append(m.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(k), Value: ptr(v)})
+	}
+	return m
+}
+
+func TestRecord(t *testing.T) {
+	m := recorded(map[string]string{
+		keyParameters: `["w", "scale", "bn.weight", "bn.bias"]`, keyFrozen: `["f"]`,
+		keyBuffers: `["k", "bn.running_mean", "bn.running_var"]`, keyTied: `{"head.w": "w"}`, keyLoss: `"mse"`,
+	})
+	f := imported(t, m, Options{})
+	if got := paramNames(f, ir.Param); got != "w scale bn.weight bn.bias" {
+		t.Errorf("trains %q", got)
+	}
+	for _, op := range f.Ops {
+		if op.Def.Name == "batch_norm_stat" {
+			t.Error("the statistics of a batch normalization in evaluation mode are updated")
+		}
+	}
+	p, err := Parse(encode(m), "", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.DefaultLoss() != "mse" || len(p.Warnings) > 0 {
+		t.Errorf("loss %q, warnings %q", p.DefaultLoss(), p.Warnings)
+	}
+	if got := paramNames(imported(t, m, Options{Train: []string{"f"}}), ir.Param); !strings.Contains(got, "f") {
+		t.Errorf("--train f trains %q", got)
+	}
+}
+
+// A record that no longer fits the file is left aside, with a warning.
+func TestStaleRecord(t *testing.T) {
+	for _, text := range []string{`["w", "gone"]`, `{"w": 1}`, `[`} {
+		p, err := Parse(encode(recorded(map[string]string{keyParameters: text})), "", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.record != nil || len(p.Warnings) != 1 {
+			t.Errorf("%s: warnings %q", text, p.Warnings)
+		}
+	}
+}

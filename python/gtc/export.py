@@ -1,0 +1,210 @@
+"""gtc.export: an ONNX file that trains as the PyTorch module would."""
+
+import contextlib
+import logging
+import os
+import warnings
+
+import torch
+from torch import nn
+
+from . import onnxfile
+from .graph import Flat
+from .report import Report
+
+EXPORTERS = ("dynamo", "torchscript")
+
+
+class ExportError(RuntimeError):
+    """No exporter could write the module; the message has what each of them said."""
+
+
+def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *, targets=None, opset=None, quiet=False):
+    """Writes `model` as an ONNX file for training with gtc, prints and returns a Report.
+
+    model: an nn.Module. In evaluation mode it is exported as if train() had been called; modules inside a model in training mode
+        that are in evaluation mode (frozen batch normalisation) stay so. The module itself comes back as it was.
+    args: one batch of example arguments: a tensor, a tuple (a dict in the last place holds keyword arguments), or a dict.
+    path: the file; weights beyond 1 GiB go into path.data beside it.
+    loss: nothing (`gtc compile --loss` says it), the name of one of gtc's losses (it becomes the file's default), or a module or
+        function of (first output, *targets), which becomes part of the graph: its scalar result is the only output then, and
+        the targets are inputs after the model's. Parameters of a loss module are trained as loss.NAME.
+    dynamic_batch: leaves the first dimension open, in all arguments where it is that of the first one (`gtc compile --batch`).
+    exporter: "dynamo", "torchscript", or "auto": dynamo, and TorchScript when that fails.
+    targets: a tensor or a tuple, an example for a loss in the graph. For PyTorch's usual losses it is made up when not given.
+    opset: of ONNX; the exporter's own choice when not given.
+
+    What could not be kept is in Report.lost. Raises ExportError when no exporter can write the module, and ValueError for arguments
+    that make no sense.
+    """
+    if exporter not in ("auto", *EXPORTERS):
+        raise ValueError(f"exporter is auto, dynamo or torchscript, not {exporter!r}")
+    path = os.fspath(path)
+    report = Report(path, loss=loss if isinstance(loss, str) else "graph" if loss is not None else "")
+    inner = None if isinstance(loss, str) else loss
+    with as_in_training(model, report):
+        flat = prepared(model, args, inner, targets)
+        unused = unused_parameters(flat)
+        failures = []
+        for kind in EXPORTERS if exporter == "auto" else (exporter,):
+            found, error = attempt(kind, flat, dynamic_batch, opset)
+            if found is None:
+                failures.append(f"{kind}: {error}")
+                continue
+            report.exporter = kind
+            report.notes += [f"the {f.split(':')[0]} exporter failed: {first_line(f)}" for f in failures]
+            proto, notes = found
+            report.notes += notes
+            onnxfile.finish(proto, flat, unused, report)
+            onnxfile.save(proto, path)
+            break
+        else:
+            raise ExportError(f"{type(model).__name__} cannot be exported\n  " + "\n  ".join(failures))
+    if not quiet:
+        print(report)
+    return report
+
+
+def first_line(text):
+    """The first line that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+
+
+@contextlib.contextmanager
+def as_in_training(model, report):
+    """The model in training mode; its mode, buffers, configuration and the random numbers are as before afterwards."""
+    modes = [(m, m.training) for m in model.modules()]
+    buffers = [(b, b.detach().clone()) for b in model.buffers()]
+    cached = [m.config for m in model.modules() if getattr(getattr(m, "config", None), "use_cache", None) is True]
+    if not model.training:
+        model.train()
+        report.notes.append("the module was in evaluation mode; it is exported in training mode")
+    try:
+        for config in cached:
+            config.use_cache = False
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        for config in cached:
+            config.use_cache = True
+        for module, mode in modes:
+            module.training = mode
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+
+
+def prepared(model, args, loss, targets):
+    """The module of tensors, with targets for its loss."""
+    given = () if targets is None else (targets,) if torch.is_tensor(targets) else tuple(targets)
+    if loss is None and given:
+        raise ValueError("targets are for a loss module; there is none")
+    flat = Flat(model, args)
+    if not flat.tensors:
+        raise ValueError("args hold no tensor")
+    with torch.no_grad():
+        outs = flat(*flat.tensors)
+    if loss is None:
+        return flat
+    if targets is None:
+        given = made_targets(loss, outs[0])
+    flat = Flat(model, args, loss, given)
+    with torch.no_grad():
+        value = flat(*flat.tensors)[0]
+    if value.numel() != 1:
+        raise ValueError(f"the loss is {list(value.shape)}, not one number")
+    return flat
+
+
+def made_targets(loss, out):
+    """An example target for one of PyTorch's usual losses and the model's first output."""
+    if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
+        shape = out.shape[:1] + out.shape[2:] if out.dim() > 1 else ()
+        return (torch.zeros(shape, dtype=torch.int64, device=out.device),)
+    if isinstance(loss, (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss, nn.KLDivLoss)):
+        return (torch.zeros_like(out),)
+    raise ValueError(f"give targets=…: an example of what {loss!r} takes after the model's output cannot be guessed")
+
+
+def unused_parameters(flat):
+    """The parameters that no float result depends on; None when a step of autograd cannot tell."""
+    parameters = {id(p): (n, p) for n, p in flat.named_parameters() if p.requires_grad}
+    try:
+        with torch.enable_grad():
+            outs = [o.sum() for o in flat(*flat.tensors) if o.is_floating_point() and o.requires_grad]
+            grads = torch.autograd.grad(outs, [p for _, p in parameters.values()], allow_unused=True) if outs else []
+    except RuntimeError:
+        return None
+    return {n for (n, _), g in zip(parameters.values(), grads) if g is None}
+
+
+def attempt(kind, flat, dynamic_batch, opset):
+    """((ModelProto, notes), None) from one exporter, or (None, why not)."""
+    run = by_dynamo if kind == "dynamo" else by_torchscript
+    error = None
+    for dynamic in (True, False) if dynamic_batch else (False,):
+        try:
+            with quietly():
+                proto = run(flat, dynamic, opset)
+        except Exception as fault:  # exporters raise anything
+            error = error or f"{type(fault).__name__}: {fault}"
+            continue
+        notes = []
+        if dynamic_batch and not open_batch(proto):
+            why = "" if dynamic else f"; with an open one the exporter says: {first_line(error)}"
+            notes = [f"the batch is fixed at {flat.tensors[0].shape[0] if flat.tensors[0].dim() else 1}" + why]
+        return (proto, notes), None
+    return None, error
+
+
+def batched(flat):
+    """Which tensors have the first one's leading dimension."""
+    size = next((t.shape[0] for t in flat.tensors if t.dim()), None)
+    return [t.dim() > 0 and t.shape[0] == size for t in flat.tensors]
+
+
+def open_batch(proto):
+    """Whether an input has an open dimension."""
+    return any(d.dim_param for i in proto.graph.input for d in i.type.tensor_type.shape.dim)
+
+
+def by_dynamo(flat, dynamic, opset):
+    """The ModelProto of the dynamo exporter without its optimiser."""
+    specs = tuple({0: torch.export.Dim.DYNAMIC} if dynamic and b else None for b in batched(flat))
+    options = {"opset_version": opset} if opset else {}
+    program = torch.onnx.export(
+        flat, flat.tensors, dynamo=True, optimize=False, verbose=False, input_names=flat.names, output_names=flat.outputs,
+        dynamic_shapes=(specs,) if dynamic else None, **options)
+    proto = program.model_proto
+    onnxfile.name_batch(proto)
+    return proto
+
+
+def by_torchscript(flat, dynamic, opset):
+    """The ModelProto of the TorchScript exporter, nothing folded."""
+    import io
+
+    import onnx
+
+    axes = {n: {0: "batch"} for n, b in zip(flat.names, batched(flat)) if b} if dynamic else None
+    buffer = io.BytesIO()
+    torch.onnx.export(
+        flat, flat.tensors, buffer, dynamo=False, training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False,
+        input_names=flat.names, output_names=flat.outputs, dynamic_axes=axes, opset_version=opset or 17)
+    return onnx.load_from_string(buffer.getvalue())
+
+
+@contextlib.contextmanager
+def quietly():
+    """Exporters print warnings about what is done here on purpose (training mode, fixed dimensions)."""
+    loggers = [logging.getLogger(n) for n in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    levels = [log.level for log in loggers]
+    try:
+        for log in loggers:
+            log.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(loggers, levels):
+            log.setLevel(level)
