@@ -74,8 +74,11 @@ func trainInfo(o *Options, m *ir.Module) abi.Train {
 	t := abi.Train{DP: m.Mesh.Size("dp"), Microbatches: max(1, m.Mesh.Size(mesh.TimeAxis)), Loss: o.Pass.Loss, Optimizer: o.Pass.Optimizer.Name,
 		LR: o.Pass.Optimizer.LR, Tokens: 1}
 	f := m.Func("step")
-	if f == nil {
-		return t
+	if f == nil { // a program that only infers
+		t.RankBatch = 1
+		if f = m.Func("forward"); f == nil {
+			return t
+		}
 	}
 	for _, p := range f.Params {
 		switch {
@@ -85,7 +88,7 @@ func trainInfo(o *Options, m *ir.Module) abi.Train {
 			if len(p.Type.Dims) > 0 && p.Type.DType.IsInt() { // a class at each position; a regression counts samples
 				t.Tokens = ir.Product(p.Type.Dims[1:])
 			}
-		case p.Role == ir.Input && t.RankBatch == 0 && len(p.Type.Dims) > 0:
+		case p.Role == ir.Input && t.RankBatch <= 1 && len(p.Type.Dims) > 0 && p.Type.Dims[0] > 0:
 			t.RankBatch = p.Type.Dims[0]
 		}
 	}

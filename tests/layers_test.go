@@ -51,6 +51,7 @@ gtc   compiler/explain
 
 tool  distributed/launch
 tool  compiler/check compiler/export
+tool  frontend/onnx/onnxgo
 tool  cmd/gtc
 tool  kernels/cpu/bench
 `
@@ -71,6 +72,8 @@ var towers = map[string][]string{
 // outside lists who may import which third-party module. Everything else is the standard library.
 var outside = map[string]string{
 	"frontend/onnx/onnxpb": "github.com/gogo/protobuf",
+	"examples/onnxgo":      "github.com/owulveryck/onnx-go gorgonia.org/tensor",
+	"frontend/onnx/onnxgo": "go4.org/unsafe/assume-no-moving-gc github.com/owulveryck/onnx-go gonum.org/v1/gonum gorgonia.org/tensor github.com/gogo/protobuf",
 	"codegen/rank":         "github.com/dave/jennifer",
 	"cmd/gtc":              "github.com/spf13/cobra github.com/spf13/pflag",
 	"passes":               "golang.org/x/tools",

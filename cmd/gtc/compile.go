@@ -10,6 +10,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/spf13/cobra"
 )
@@ -108,8 +109,11 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 		}
 	}
 	line("model", "%s: %d parameters of %s elements, %s", m.Model, tensors, grouped(elems), size(bytes))
-	line("batch", "%d = %d × %d × %d (ranks, micro-batches, samples each)", t.Batch, t.DP, t.Microbatches, t.RankBatch)
-	line("training", "loss %s, %s with lr %g, schedule %s", t.Loss, t.Optimizer, t.LR, schedule(o))
+	infers := t.Loss == pass.NoLoss
+	if !infers {
+		line("batch", "%d = %d × %d × %d (ranks, micro-batches, samples each)", t.Batch, t.DP, t.Microbatches, t.RankBatch)
+		line("training", "loss %s, %s with lr %g, schedule %s", t.Loss, t.Optimizer, t.LR, schedule(o))
+	}
 	line("arena", "%s a rank: %s", size(p.ArenaBytes), segments(p.Segments))
 	for _, f := range p.Funcs {
 		line("@"+f.Name, "%d ops, %.3g GFLOP", f.Ops, float64(f.Flops)/1e9)
@@ -121,6 +125,10 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 	}
 	line("built", "%s/bin in %.1f s (passes %.1f s, code and build %.1f s)", o.Out, (res.LowerTime + res.BuildTime).Seconds(),
 		res.LowerTime.Seconds(), res.BuildTime.Seconds())
+	if infers {
+		line("infer", "gtc run %s --inputs IN.npz --dump-forward OUT.npz", o.Out)
+		return
+	}
 	line("train", "gtc run %s --data DATA", o.Out)
 }
 

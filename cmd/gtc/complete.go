@@ -25,7 +25,7 @@ func completions(cmd *cobra.Command) {
 		names = append(names, p.Name)
 	}
 	for flag, words := range map[string][]string{
-		"loss":      {"cross_entropy", "mse", "l1", "huber", "bce", "bce_logits", "nll", "kl_div", "graph"},
+		"loss":      {"cross_entropy", "mse", "l1", "huber", "bce", "bce_logits", "nll", "kl_div", "graph", "none"},
 		"optimizer": slices.Sorted(slices.Values(optimizer.Names())),
 		"schedule":  {"constant", "linear", "cosine", "step"},
 		"precision": {"fp32"}, "target": {"cpu"},

@@ -36,7 +36,7 @@ func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&i.Freeze, "freeze", nil, "do not train the parameters that match `GLOB`")
 	fs.StringArrayVar(&i.Tie, "tie", nil, "store two parameters as one: `COPY=ORIGINAL`")
 	fs.StringArrayVar(&i.Untie, "untie", nil, "give each use of the parameters that match `GLOB` a copy of its own")
-	fs.StringVar(&p.Loss, "loss", "", "`LOSS`: cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div (mean over all elements, as PyTorch's default), or graph when the model's output is the loss (the default for a scalar output)")
+	fs.StringVar(&p.Loss, "loss", "", "`LOSS`: cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div (mean over all elements, as PyTorch's default), or graph when the model's output is the loss (the default for a scalar output); none makes a program that only infers")
 	fs.IntVar(&p.IgnoreIndex, "ignore-index", -100, "target of cross_entropy and nll that does not count")
 	fs.Float64Var(&p.HuberDelta, "huber-delta", 1, "where the huber loss becomes linear")
 }

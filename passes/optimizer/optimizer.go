@@ -37,6 +37,9 @@ const gradPrefix = "grad/"
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
 	f := c.Module.Func("step")
+	if f == nil && c.Opt.Loss == pass.NoLoss {
+		return nil
+	}
 	if f == nil {
 		return fmt.Errorf("there is no @step to update parameters in")
 	}

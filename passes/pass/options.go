@@ -1,9 +1,12 @@
 package pass
 
+// NoLoss as Options.Loss makes a program that only infers: @forward, without a step.
+const NoLoss = "none"
+
 // Options are the user's choices that passes read; cmd/gtc fills them from flags.
 // The zero value of a field means its documented default.
 type Options struct {
-	// Loss is cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div, graph, or "" (graph when the
+	// Loss is cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div, graph, none (NoLoss), or "" (graph when the
 	// model's single output is a scalar float, else an error asks for one).
 	Loss        string
 	IgnoreIndex int     // of cross_entropy and nll; default -100 (set by the caller)

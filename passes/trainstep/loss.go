@@ -29,7 +29,7 @@ var elementwise = map[string]func(l *lossBuilder, x, t *ir.Value) *ir.Value{
 
 // lossNames lists the losses for messages.
 func lossNames() string {
-	names := append(slices.Collect(maps.Keys(elementwise)), "cross_entropy", "nll", "graph")
+	names := append(slices.Collect(maps.Keys(elementwise)), "cross_entropy", "nll", "graph", pass.NoLoss)
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }

@@ -28,7 +28,7 @@
 // Results: @step loss_sum and count, and with Options.Check also the model's outputs out0… in training
 // form (what a reference in training mode compares with); @eval loss_sum, count and, for classification,
 // correct: the weighted number of elements whose greatest logit is the target's. @forward stays only with
-// Options.Forward, @eval not with Options.Check.
+// Options.Forward, @eval not with Options.Check. With --loss none @forward is all there is: nothing is trained.
 package trainstep
 
 import (
@@ -47,6 +47,11 @@ func Run(c *pass.Context) (err error) {
 	fwd := c.Module.Func("forward")
 	if fwd == nil {
 		return fmt.Errorf("there is no @forward to train")
+	}
+	if c.Opt.Loss == pass.NoLoss {
+		c.Opt.Forward = true
+		inferenceForm(c, fwd)
+		return nil
 	}
 	out, err := lossOutput(c, fwd)
 	if err != nil {

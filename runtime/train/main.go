@@ -201,8 +201,10 @@ func (s *session) work() error {
 		return s.dumpForward()
 	case s.cfg.fixedBatch != "":
 		return s.fixedBatch()
-	case s.cfg.evalOnly:
+	case s.cfg.evalOnly && s.m.funcs[FuncEval] != nil:
 		return s.evalOnly()
+	case s.m.funcs[FuncStep] == nil:
+		return usagef("this program only infers (gtc compile --loss none): use --inputs IN.npz --dump-forward OUT.npz")
 	}
 	return s.train()
 }
