@@ -41,29 +41,13 @@ var (
 
 // runCase imports the case with some inputs fixed when compiling, and interprets it.
 func runCase(c *onnxtest.Case, fix func(t ir.Type) bool) error {
-	m, err := Parse(c.Model, "", Options{Name: c.Name, Fixed: map[string]*ir.Tensor{}})
+	m, err := Parse(c.Model, "", Options{Name: c.Name, Fixed: map[string]*ir.Tensor{}, Contents: map[string]*Contents{}})
 	if err != nil {
 		return err
 	}
-	args := map[string]*ir.Array{}
-	for i, in := range m.inputs {
-		t, err := ReadTensor(c.Sets[0].In[i])
-		if err != nil {
-			return fmt.Errorf("%w: %v", errNotRun, err)
-		}
-		if fix(t.Type) {
-			m.opts.Fixed[in.GetName()] = t
-			continue
-		}
-		args[in.GetName()] = t.Array()
-		for k, d := range in.Type.GetTensorType().GetShape().GetDim() {
-			if d.GetDimParam() != "" && k < len(t.Type.Dims) {
-				if m.opts.Dims == nil {
-					m.opts.Dims = map[string]int{}
-				}
-				m.opts.Dims[d.GetDimParam()] = t.Type.Dims[k]
-			}
-		}
+	args, err := bindCase(c, m, fix)
+	if err != nil {
+		return fmt.Errorf("%w: %v", errNotRun, err)
 	}
 	mod, err := m.Import()
 	if err != nil {
@@ -76,16 +60,58 @@ func runCase(c *onnxtest.Case, fix func(t ir.Type) bool) error {
 	if err != nil {
 		return fmt.Errorf("%w: %v", errWrong, err)
 	}
-	for i, got := range out.All {
-		want, err := ReadTensor(c.Sets[0].Out[i])
+	var want []*ir.Tensor // sequences flattened, as results are
+	for i, o := range m.Proto.Graph.Output {
+		v, err := ReadContents(c.Sets[0].Out[i], o.Type)
 		if err != nil {
 			return fmt.Errorf("%w: %v", errNotRun, err)
 		}
-		if err := onnxtest.Near(got, want.Array()); err != nil {
+		want = append(want, v.Elements...)
+	}
+	if len(want) != len(out.All) {
+		return fmt.Errorf("%w: %d results, want %d", errWrong, len(out.All), len(want))
+	}
+	for i, got := range out.All {
+		if err := onnxtest.Near(got, want[i].Array()); err != nil {
 			return fmt.Errorf("%w: output %d: %v", errWrong, i, err)
 		}
 	}
 	return nil
+}
+
+// bindCase gives the model's inputs: as constants where fix says so, else as arguments.
+func bindCase(c *onnxtest.Case, m *Model, fix func(t ir.Type) bool) (map[string]*ir.Array, error) {
+	args := map[string]*ir.Array{}
+	for i, in := range m.inputs {
+		name := in.GetName()
+		v, err := ReadContents(c.Sets[0].In[i], in.Type)
+		if err != nil {
+			return nil, err
+		}
+		if in.Type.GetTensorType() == nil {
+			m.opts.Contents[name] = v
+			v.Known = len(v.Elements) == 0 || fix(v.Elements[0].Type)
+			for k, t := range v.Elements {
+				args[v.Port(name, k)] = t.Array()
+			}
+			continue
+		}
+		t := v.Elements[0]
+		if fix(t.Type) {
+			m.opts.Fixed[name] = t
+			continue
+		}
+		args[name] = t.Array()
+		for k, d := range in.Type.GetTensorType().GetShape().GetDim() {
+			if d.GetDimParam() != "" && k < len(t.Type.Dims) {
+				if m.opts.Dims == nil {
+					m.opts.Dims = map[string]int{}
+				}
+				m.opts.Dims[d.GetDimParam()] = t.Type.Dims[k]
+			}
+		}
+	}
+	return args, nil
 }
 
 // TestBackend runs the ONNX project's cases through the interpreter (tests/onnx also runs their kernels): with all inputs given at run time, with integer and bool inputs known when

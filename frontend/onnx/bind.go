@@ -44,7 +44,8 @@ func (m *Model) bindDims() (map[string]int, error) {
 func (m *Model) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (ir.Type, error) {
 	tt := in.Type.GetTensorType()
 	if tt == nil {
-		return ir.Type{}, fmt.Errorf("input %q is not a tensor", in.GetName())
+		return ir.Type{}, fmt.Errorf("input %q is a %s: a program takes tensors only; export the model with one input for "+
+			"each tensor", in.GetName(), typeName(in.Type, 0))
 	}
 	d, err := convertType(tt.GetElemType())
 	if err != nil {

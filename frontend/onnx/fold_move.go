@@ -98,7 +98,7 @@ func foldTile(n *node, in []*ir.Array) []*ir.Array {
 
 func foldConcat(n *node, in []*ir.Array) []*ir.Array {
 	t := in[0].Type
-	axis, dims := n.dim(n.int("axis", 0), len(t.Dims)), slices.Clone(t.Dims)
+	axis, dims := n.dim(n.int("axis", 0), len(t.Dims)), t.Dims
 	for _, a := range in[1:] {
 		if a == nil || a.Type.DType != t.DType || len(a.Type.Dims) != len(dims) {
 			n.fail("operands to join differ in element type or number of dimensions")
@@ -108,9 +108,17 @@ func foldConcat(n *node, in []*ir.Array) []*ir.Array {
 				n.fail("operands %v and %v differ outside dimension %d", t.Dims, a.Type.Dims, axis)
 			}
 		}
+	}
+	return []*ir.Array{joinArrays(n, in, axis)}
+}
+
+// joinArrays joins arrays that agree outside dim axis.
+func joinArrays(n *node, in []*ir.Array, axis int) *ir.Array {
+	dims := slices.Clone(in[0].Type.Dims)
+	for _, a := range in[1:] {
 		dims[axis] += a.Type.Dims[axis]
 	}
-	out := n.array(ir.Type{DType: t.DType, Dims: dims})
+	out := n.array(ir.Type{DType: in[0].Type.DType, Dims: dims})
 	outer, row, at := ir.Product(dims[:axis]), ir.Product(dims[axis:]), 0
 	for _, a := range in {
 		part := ir.Product(a.Type.Dims[axis:])
@@ -123,7 +131,7 @@ func foldConcat(n *node, in []*ir.Array) []*ir.Array {
 		}
 		at += part
 	}
-	return []*ir.Array{out}
+	return out
 }
 
 func foldSlice(n *node, in []*ir.Array) []*ir.Array {

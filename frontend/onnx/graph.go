@@ -44,14 +44,11 @@ func (m *Model) index() error {
 			m.inputs = append(m.inputs, in)
 		}
 	}
-	in := inliner{m: m, functions: map[string]*onnxpb.FunctionProto{}}
-	for _, f := range m.Proto.Functions {
-		in.functions[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
-	}
+	in := m.inliner()
 	if err := in.list(g.Node, scope{opset: m.opset}, 0); err != nil {
 		return err
 	}
-	m.nodes, m.visited = in.out, in.visited
+	m.nodes, m.visited, m.bodies = in.out, in.visited, map[bodyKey]*body{}
 	m.record = m.readRecord()
 	if err := m.checkNames(seen); err != nil {
 		return err
@@ -180,10 +177,17 @@ func (s scope) name(n string) string {
 
 // inliner flattens nodes, replacing calls of model-local functions by their bodies.
 type inliner struct {
-	m         *Model
 	functions map[string]*onnxpb.FunctionProto
 	visited   int // nodes seen, calls included: empty functions that call one another also end
 	out       []*node
+}
+
+func (m *Model) inliner() inliner {
+	in := inliner{functions: map[string]*onnxpb.FunctionProto{}, visited: m.visited}
+	for _, f := range m.Proto.Functions {
+		in.functions[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
+	}
+	return in
 }
 
 func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
@@ -200,8 +204,15 @@ func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
 		}
 		f := in.functions[functionKey(p.GetDomain(), p.GetOpType(), p.GetOverload())]
 		if f == nil {
-			if d := standardDomain(p.GetDomain()); d != "" {
+			switch d := standardDomain(p.GetDomain()); {
+			case d != "":
 				n.op = d + "." + n.op
+			case s.opset == 0:
+				return ir.Errorf(ir.Loc{Node: n.loc.Node, OpType: n.op}, "the file imports no standard operator set "+
+					"(opset_import has no entry for the default domain), which this operator belongs to")
+			}
+			if s.opset == 0 {
+				n.opset = maxOpset // operators of other domains follow the newest rules
 			}
 			in.out = append(in.out, n)
 			continue
@@ -214,13 +225,10 @@ func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
 }
 
 func (in *inliner) call(n *node, f *onnxpb.FunctionProto, depth int) error {
-	s := scope{names: map[string]string{}, attrs: map[string]*onnxpb.AttributeProto{}, loc: n.loc, opset: n.opset}
+	s := scope{names: map[string]string{}, attrs: map[string]*onnxpb.AttributeProto{}, loc: n.loc, opset: n.subst.opset}
 	s.prefix = fmt.Sprintf("%s/%d/", n.loc.Node, len(in.out))
-	if len(f.OpsetImport) > 0 {
-		v, err := defaultOpset(f.OpsetImport)
-		if err == nil {
-			s.opset = v
-		}
+	if v, err := defaultOpset(f.OpsetImport); err == nil && v > 0 {
+		s.opset = v
 	}
 	if len(n.in) > len(f.Input) || len(n.out) > len(f.Output) {
 		return ir.Errorf(n.located(), "calls function %q with %d inputs and %d results; it has %d and %d",

@@ -62,7 +62,7 @@ func (m *Model) Inspect() (*Info, error) {
 		}
 	}
 	for i, r := range f.Results {
-		info.Outputs = append(info.Outputs, port(m.outputs[i], r.Value.Type))
+		info.Outputs = append(info.Outputs, port(res.outputs[i], r.Value.Type))
 	}
 	operators, kinds := map[string]int{}, map[string]int{}
 	for _, n := range m.nodes {

@@ -36,6 +36,9 @@ type Options struct {
 	Outputs []string
 	// Fixed gives inputs that are known when compiling: they are constants of the program, not its inputs.
 	Fixed map[string]*ir.Tensor
+	// Contents gives what inputs of a sequence or optional type hold. A program takes tensors only, so their number and
+	// types are fixed when compiling.
+	Contents map[string]*Contents
 }
 
 // Model is a loaded and checked ONNX file. Tensor data stays in the file (memory-mapped) until it is read.
@@ -63,6 +66,7 @@ type Model struct {
 	roles    *roles
 	imported *importResult
 	visited  int // nodes inlined so far, subgraphs included
+	bodies   map[bodyKey]*body
 }
 
 // Load reads an ONNX file, checks it and finds its parameters. Errors name the file, and the node or tensor
@@ -140,7 +144,7 @@ func (m *Model) checkVersions() error {
 	return nil
 }
 
-// defaultOpset is the version of the standard operators that the imports name.
+// defaultOpset is the version of the standard operators that the imports name; 0 when they name only other domains.
 func defaultOpset(imports []*onnxpb.OperatorSetIdProto) (int64, error) {
 	for _, o := range imports {
 		if o.GetDomain() != "" && o.GetDomain() != "ai.onnx" {
@@ -153,10 +157,13 @@ func defaultOpset(imports []*onnxpb.OperatorSetIdProto) (int64, error) {
 		}
 		return v, nil
 	}
-	return 0, errors.New("the file imports no standard operator set (opset_import is empty)")
+	if len(imports) > 0 {
+		return 0, nil
+	}
+	return 0, errors.New("the file imports no operator set (opset_import is empty)")
 }
 
-// Opset is the version of the standard operator set that the model uses.
+// Opset is the version of the standard operator set that the model uses; 0 when it uses only other domains.
 func (m *Model) Opset() int { return int(m.opset) }
 
 // Close unmaps the file and its external data. The tensors of modules imported from m must not be used after.

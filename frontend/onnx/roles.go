@@ -79,12 +79,14 @@ func (m *Model) decideRoles() (r *roles, err error) {
 	defer ir.Recover(&err) // an attribute of the wrong type
 	r = &roles{m: m, uses: map[string][]operand{}, byUse: map[operand]*source{}, byName: map[string]*source{},
 		named: map[string]*Parameter{}}
-	for _, n := range m.nodes {
+	if err := m.eachNode(func(n *node) {
 		for i, name := range n.in {
 			if m.inits[name] != nil {
 				r.uses[name] = append(r.uses[name], operand{n, i})
 			}
 		}
+	}); err != nil {
+		return nil, err
 	}
 	if m.record != nil {
 		r.fromRecord(m.record)

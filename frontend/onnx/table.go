@@ -24,7 +24,8 @@ type row struct {
 var table []row
 
 func init() {
-	table = slices.Concat(pointwiseRows, shapeRows, linearRows, normRows, reduceRows, flowRows, rnnRows, attentionRows)
+	table = slices.Concat(pointwiseRows, shapeRows, linearRows, normRows, reduceRows, flowRows, rnnRows, attentionRows,
+		loopRows, sequenceRows)
 	slices.SortStableFunc(table, func(a, b row) int {
 		if a.op != b.op {
 			return map[bool]int{true: -1, false: 1}[a.op < b.op]

@@ -30,11 +30,8 @@ func (w *walker) value(x *val) *ir.Value {
 	if x.v != nil {
 		return x.v
 	}
-	v := w.spread(x, x.t.Dims)
-	if w.outer == nil {
-		x.v = v
-	}
-	return v
+	x.v = w.spread(x, x.t.Dims)
+	return x.v
 }
 
 // spread is x repeated to dims under NumPy's rules.

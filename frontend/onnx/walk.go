@@ -12,7 +12,8 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// val is a value of the graph during the walk: known on the host, computed by the program, or a sequence.
+// val is a value of the graph during the walk: known on the host, computed by the program, or a sequence. An optional
+// that holds something is what it holds.
 type val struct {
 	t     ir.Type
 	arr   *ir.Array // contents, when known on the host
@@ -20,6 +21,7 @@ type val struct {
 	v     *ir.Value // in the program; made from arr when a node that is not folded needs it
 	seq   []*val    // elements, of a sequence
 	isSeq bool
+	none  bool // an optional that holds nothing
 }
 
 // walker carries one import: it visits live nodes in order, folds what is known and emits the rest.
@@ -29,10 +31,14 @@ type walker struct {
 	b      *ir.Builder
 	env    map[string]*val
 	outer  *walker // of the graph that encloses this subgraph; nil for the main graph
+	gate   *gate   // of a subgraph that counts only under a condition; nil for others
 	folded *int    // elements of all folded tensors
 	depth  int
 	views  map[viewKey]*ir.Value // parameters as nodes read them
 	absent map[string]string     // results that rules do not make, and of which node
+	steps  *int                  // of all unrolled loops
+
+	outputs []string // of the main graph, for each result of the program
 
 	counter  *ir.Value // the step, for dropout; nil until the first one
 	dropouts int
@@ -56,8 +62,9 @@ func (m *Model) Import() (*ir.Module, error) {
 
 // importResult keeps what an import decided, for Inspect.
 type importResult struct {
-	module *ir.Module
-	roles  *roles
+	module  *ir.Module
+	roles   *roles
+	outputs []string // of the graph, for each result; elements of a sequence repeat its name
 }
 
 func (m *Model) importOnce() (*importResult, error) {
@@ -82,13 +89,13 @@ func (m *Model) importOnce() (*importResult, error) {
 	}
 	f := &ir.Func{Name: "forward"}
 	w := &walker{m: m, r: r, b: ir.NewBuilder(f), env: map[string]*val{}, folded: new(int), views: map[viewKey]*ir.Value{},
-		absent: map[string]string{}}
+		absent: map[string]string{}, steps: new(int)}
 	if err := w.run(live, dims); err != nil {
 		return nil, err
 	}
 	f.DCE()
 	w.dropUnused()
-	m.imported = &importResult{module: &ir.Module{Funcs: []*ir.Func{f}}, roles: r}
+	m.imported = &importResult{module: &ir.Module{Funcs: []*ir.Func{f}}, roles: r, outputs: w.outputs}
 	return m.imported, nil
 }
 
@@ -142,7 +149,8 @@ func (n *node) captured(depth int) []string {
 	return out
 }
 
-// checkSupported reports all nodes without a row in the table in one error.
+// checkSupported reports all nodes without a row in the table in one error. The bodies of loops count; the branches of
+// an If do not: a known condition chooses one, and the other may hold anything.
 func (m *Model) checkSupported(nodes []*node) error {
 	type kind struct {
 		text  string
@@ -150,6 +158,10 @@ func (m *Model) checkSupported(nodes []*node) error {
 	}
 	found := map[string]*kind{}
 	total := 0
+	nodes, err := m.withBodies(nodes)
+	if err != nil {
+		return err
+	}
 	for _, n := range nodes {
 		if row, why := lookup(n); row == nil {
 			total++
@@ -192,22 +204,40 @@ func (w *walker) run(live []*node, dims map[string]int) (err error) {
 	for _, n := range live {
 		w.visit(n)
 	}
-	for i, name := range w.m.outputs {
-		x := w.lookup(name)
-		if x == nil || x.isSeq {
-			return fmt.Errorf("output %q is not a tensor", name)
-		}
+	for _, name := range w.m.outputs {
 		w.b.Loc = ir.Loc{Node: name, OpType: "output"}
-		v := w.value(x)
-		w.b.Result(fmt.Sprintf("out%d", i), v)
+		if x := w.lookup(name); x != nil {
+			w.result(name, x)
+			continue
+		}
+		maker := w.absent[name]
+		return fmt.Errorf("output %q is a result of node %q that gtc does not compute", name, maker)
 	}
 	return nil
+}
+
+// result makes x a result of the program, or, when it is a sequence, each of its elements.
+func (w *walker) result(name string, x *val) {
+	switch {
+	case x.none:
+	case x.isSeq:
+		for _, e := range x.seq {
+			w.result(name, e)
+		}
+	default:
+		w.b.Result(fmt.Sprintf("out%d", len(w.outputs)), w.value(x))
+		w.outputs = append(w.outputs, name)
+	}
 }
 
 func (w *walker) declareInputs(dims map[string]int) error {
 	for _, in := range w.m.inputs {
 		if c := w.m.opts.Fixed[in.GetName()]; c != nil {
 			w.env[in.GetName()] = &val{t: c.Type, arr: c.Array()}
+			continue
+		}
+		if c := w.m.opts.Contents[in.GetName()]; c != nil {
+			w.env[in.GetName()] = w.contents(in.GetName(), c)
 			continue
 		}
 		t, err := w.m.inputType(in, dims)
@@ -258,18 +288,19 @@ func (w *walker) dropUnused() {
 
 // lookup finds a value by name in this graph or those around it; nil when there is none.
 func (w *walker) lookup(name string) *val {
-	for g := w; g != nil; g = g.outer {
-		if x := g.env[name]; x != nil {
-			return x
+	if x := w.env[name]; x != nil {
+		return x
+	}
+	if w.outer != nil {
+		x := w.outer.lookup(name)
+		if x != nil && w.gate != nil {
+			x = w.gated(x)
 		}
+		return x
 	}
 	t := w.m.inits[name]
 	if t == nil {
 		return nil
-	}
-	root := w
-	for root.outer != nil {
-		root = root.outer
 	}
 	if t.bad != nil {
 		panic(ir.Errorf(w.b.Loc, "%v", t.bad))
@@ -278,7 +309,7 @@ func (w *walker) lookup(name string) *val {
 		return w.sourceVal(s)
 	}
 	x := &val{t: t.typ, init: t}
-	root.env[name] = x
+	w.env[name] = x
 	return x
 }
 
@@ -307,9 +338,7 @@ func (w *walker) sourceVal(s *source) *val {
 		}
 		v = w.b.Rename(ops.Expand(w.b, v, s.dims), p.Name+".expand")
 	}
-	if w.outer == nil {
-		w.views[key] = v
-	}
+	w.views[key] = v
 	return &val{t: v.Type, v: v}
 }
 
@@ -322,6 +351,11 @@ func (w *walker) inputsOf(n *node) []*val {
 		}
 		if s := w.r.byUse[operand{n, i}]; s != nil {
 			in[i] = w.sourceVal(s)
+			for g := w; g != nil; g = g.outer {
+				if g.gate != nil {
+					in[i] = g.gated(in[i])
+				}
+			}
 		} else {
 			in[i] = w.lookup(name)
 		}
@@ -355,6 +389,9 @@ func (w *walker) visit(n *node) {
 		n.fail("has %d inputs, at most %d are allowed", len(in), row.max)
 	}
 	start := len(w.b.F.Ops)
+	if start > maxOps {
+		n.fail("the graph comes to more than %d operations", maxOps)
+	}
 	out := w.fold(n, in)
 	if out == nil {
 		if row.rule == nil {
@@ -398,8 +435,12 @@ func (w *walker) emit(n *node, row *row, in []*val) []*val {
 
 func (w *walker) noSequences(n *node, row *row, in []*val) {
 	for i, x := range in {
-		if x != nil && x.isSeq && !row.seq {
+		switch {
+		case x == nil || row.seq:
+		case x.isSeq:
 			n.fail("input %d is a sequence", i)
+		case x.none:
+			n.fail("input %d is an optional that holds nothing", i)
 		}
 	}
 }

@@ -30,6 +30,7 @@ func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
 	for _, f := range c.Module.Funcs {
 		f.DCE()
+		openGates(c, f)
 		for range maxRounds {
 			if algebra.Peephole(c, f)+matmuls(c, f)+shareEqual(c, f) == 0 {
 				break
@@ -41,6 +42,16 @@ func Run(c *pass.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// openGates drops the gates of branches: they have done their work once gradients are made.
+func openGates(c *pass.Context, f *ir.Func) {
+	c.Rewrite(f, func(_ *ir.Builder, op *ir.Op) []*ir.Value {
+		if op.Def != ops.GateDef {
+			return nil
+		}
+		return op.In[1:]
+	})
 }
 
 // shareEqual makes equal ops on equal operands one (common subexpressions).

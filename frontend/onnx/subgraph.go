@@ -1,0 +1,252 @@
+package onnx
+
+import (
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// Limits on unrolling: a file of a few bytes may ask for any number of steps.
+const (
+	maxUnrolledOps = 1 << 17 // operations that one Loop, Scan or recurrent node may come to
+	maxSteps       = 1 << 20 // steps of all loops of one import, those that fold away included
+	maxOps         = 1 << 22 // operations of one import
+)
+
+// bodyKey names a subgraph: an attribute of a node.
+type bodyKey struct {
+	n    *node
+	attr string
+}
+
+// body is a subgraph, ready to be walked any number of times.
+type body struct {
+	n       *node
+	nodes   []*node // functions inlined
+	inits   map[string]*val
+	in, out []string
+	types   []*onnxpb.TypeProto // declared types of the results; nil where there is none
+}
+
+// bodyOf prepares the subgraph in an attribute of n, once; nil when n has no such attribute.
+func (m *Model) bodyOf(n *node, attr string) (*body, error) {
+	key := bodyKey{n, attr}
+	if b := m.bodies[key]; b != nil {
+		return b, nil
+	}
+	a := n.attrs[attr]
+	if a == nil || a.G == nil {
+		return nil, nil
+	}
+	b := &body{n: n, inits: map[string]*val{}}
+	for _, p := range a.G.Initializer {
+		t, err := m.newTensor(p)
+		if err == nil {
+			err = t.bad
+		}
+		if err != nil {
+			return nil, ir.Errorf(n.located(), "initializer %q of a subgraph: %v", p.GetName(), err)
+		}
+		if t.typ.DType.IsFloat() && t.typ.Elems() > 1 {
+			m.warn("%q is an initializer of a subgraph of node %q: it is a constant; move it to the main graph to train it",
+				t.name, n.loc.Node)
+		}
+		b.inits[n.subst.name(t.name)] = &val{t: t.typ, init: t}
+	}
+	s := n.subst
+	s.loc = n.loc
+	inner := m.inliner()
+	if err := inner.list(a.G.Node, s, 0); err != nil {
+		return nil, err
+	}
+	b.nodes, m.visited = inner.out, inner.visited
+	for _, in := range a.G.Input {
+		b.in = append(b.in, n.subst.name(in.GetName()))
+	}
+	for _, o := range a.G.Output {
+		b.out, b.types = append(b.out, n.subst.name(o.GetName())), append(b.types, o.Type)
+	}
+	m.bodies[key] = b
+	return b, nil
+}
+
+// eachNode visits the nodes of the graph, each followed by those of its subgraphs.
+func (m *Model) eachNode(f func(*node)) error {
+	var visit func(nodes []*node, depth int) error
+	visit = func(nodes []*node, depth int) error {
+		if depth > maxInline {
+			return fmt.Errorf("graphs nest deeper than %d", maxInline)
+		}
+		for _, n := range nodes {
+			f(n)
+			if n.proto == nil {
+				continue
+			}
+			for _, a := range n.proto.Attribute { // in the file's order
+				b, err := m.bodyOf(n, a.GetName())
+				if err != nil {
+					return err
+				}
+				if b == nil {
+					continue
+				}
+				if err := visit(b.nodes, depth+1); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return visit(m.nodes, 0)
+}
+
+// withBodies is nodes, each followed by those of its body when it is a loop of some form.
+func (m *Model) withBodies(nodes []*node) ([]*node, error) {
+	var all []*node
+	for _, n := range nodes {
+		all = append(all, n)
+		b, err := m.bodyOf(n, "body")
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			continue
+		}
+		inner, err := m.withBodies(b.nodes)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, inner...)
+	}
+	return all, nil
+}
+
+// body is the subgraph in an attribute that n must have.
+func (w *walker) body(n *node, attr string) *body {
+	if w.depth >= maxInline {
+		n.fail("graphs nest deeper than %d", maxInline)
+	}
+	b, err := w.m.bodyOf(n, attr)
+	if err != nil {
+		panic(err)
+	}
+	if b == nil {
+		n.fail("attribute %q, a graph, is missing", attr)
+	}
+	return b
+}
+
+// call walks a subgraph with args as its inputs; values of this graph are visible in it. With a gate, its results
+// count only where the gate's condition holds.
+func (w *walker) call(b *body, g *gate, args ...*val) []*val {
+	if *w.steps++; *w.steps > maxSteps {
+		b.n.fail("the loops of the file take more than %d steps", maxSteps)
+	}
+	sub := *w
+	sub.env, sub.outer, sub.gate, sub.depth = map[string]*val{}, w, g, w.depth+1
+	for name, x := range b.inits {
+		sub.env[name] = x
+	}
+	if len(args) != len(b.in) {
+		b.n.fail("its subgraph has %d inputs, %d are given", len(b.in), len(args))
+	}
+	for i, name := range b.in {
+		sub.env[name] = args[i]
+		if g != nil {
+			sub.env[name] = sub.gated(args[i])
+		}
+	}
+	for _, k := range b.nodes {
+		sub.visit(k)
+	}
+	w.b.Loc = b.n.loc
+	var out []*val
+	for _, o := range b.out {
+		x := sub.lookup(o)
+		if x == nil {
+			b.n.fail("result %q of a subgraph is made by nothing", o)
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// gate is a run-time condition under which a subgraph counts. What it reads from outside passes a gate op, which
+// keeps the gradients of a branch that is not taken (they may be infinite or NaN) out of the rest of the model.
+type gate struct {
+	cond *ir.Value // bool[]
+	made map[*ir.Value]*val
+}
+
+func newGate(cond *ir.Value) *gate { return &gate{cond, map[*ir.Value]*val{}} }
+
+// gated is x as a subgraph with a gate reads it.
+func (w *walker) gated(x *val) *val {
+	if x.isSeq {
+		out := &val{isSeq: true}
+		for _, e := range x.seq {
+			out.seq = append(out.seq, w.gated(e))
+		}
+		return out
+	}
+	if x.v == nil || x.arr != nil || x.init != nil || !x.t.DType.IsFloat() {
+		return x
+	}
+	y := w.gate.made[x.v]
+	if y == nil {
+		y = outs(ops.Gate(w.b, w.gate.cond, x.v))[0]
+		w.gate.made[x.v] = y
+	}
+	return y
+}
+
+// choose is a where cond holds, else b: element by element for sequences. what names the two in errors.
+func (w *walker) choose(n *node, cond *ir.Value, a, b *val, what string) *val {
+	switch {
+	case a == b || a.none && b.none:
+		return a
+	case a.none != b.none || a.isSeq != b.isSeq || len(a.seq) != len(b.seq):
+		n.fail("%s are a different kind of value or of different length: which one it is must be known when compiling", what)
+	case a.isSeq:
+		out := &val{isSeq: true}
+		for i := range a.seq {
+			out.seq = append(out.seq, w.choose(n, cond, a.seq[i], b.seq[i], what))
+		}
+		return out
+	case !a.t.Equal(b.t):
+		n.fail("%s are %s and %s: under a condition of run time both must have one type", what, a.t, b.t)
+	}
+	x, y := w.value(a), w.value(b)
+	if x == y {
+		return a
+	}
+	return outs(ops.Where(w.b, ops.BroadcastTo(w.b, cond, x.Type.Dims), x, y))[0]
+}
+
+// condition is operand x as a scalar condition: its contents when they are known, else a bool[] of the program.
+func (w *walker) condition(n *node, x *val, what string) (truth, isKnown bool, cond *ir.Value) {
+	if x.isSeq || x.none || x.t.DType != boolean || x.t.Elems() != 1 {
+		n.fail("%s is %s: want one bool", what, describe(x))
+	}
+	if a := w.array(x); a != nil {
+		return a.I[0] != 0, true, nil
+	}
+	v := w.value(x)
+	if len(v.Type.Dims) > 0 {
+		v = ops.Reshape(w.b, v, nil)
+	}
+	return false, false, v
+}
+
+// describe is a value's type for messages.
+func describe(x *val) string {
+	switch {
+	case x.none:
+		return "an optional that holds nothing"
+	case x.isSeq:
+		return fmt.Sprintf("a sequence of %d", len(x.seq))
+	}
+	return x.t.String()
+}
