@@ -93,12 +93,12 @@ func appendElem(out []byte, d dtype.DType, f float64, i int64) []byte {
 		return append(out, 0)
 	}
 	if d.IsSmallFloat() {
-		return append(out, d.Encode(f, true))
+		return append(out, d.Encode(f, false))
 	}
 	panic("BUG: tensor of type " + d.String())
 }
 
-// Floats makes a tensor from float64 elements, rounded to t's float type (saturating when that has 8 bits or fewer).
+// Floats makes a tensor from float64 elements, rounded to t's float type.
 func Floats(t Type, data ...float64) *Tensor {
 	if len(data) != t.Elems() {
 		panic(fmt.Sprintf("BUG: %d elements for %s", len(data), t))

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -24,12 +25,22 @@ type tensor struct {
 var dtypes = map[int32]dtype.DType{
 	1: dtype.F32, 2: dtype.U8, 3: dtype.I8, 4: dtype.U16, 5: dtype.I16, 6: dtype.I32, 7: dtype.I64,
 	9: dtype.Bool, 10: dtype.F16, 11: dtype.F64, 12: dtype.U32, 13: dtype.U64, 16: dtype.BF16,
+	17: dtype.F8E4M3, 18: dtype.F8E4M3Z, 19: dtype.F8E5M2, 20: dtype.F8E5M2Z, 21: dtype.U4, 22: dtype.I4,
+	23: dtype.F4E2M1, 24: dtype.F8E8M0, 25: dtype.U2, 26: dtype.I2,
 }
 
 // convertType maps an ONNX element type to gtc's.
 func convertType(t int32) (dtype.DType, error) {
 	if d, ok := dtypes[t]; ok {
 		return d, nil
+	}
+	switch t {
+	case 8:
+		return dtype.Invalid, errors.New("holds strings: gtc computes with numbers only, so turn text into numbers " +
+			"before the model")
+	case 14, 15:
+		return dtype.Invalid, errors.New("holds complex numbers, which gtc does not have; export the real and the " +
+			"imaginary part as two tensors")
 	}
 	if name, ok := onnxpb.TensorProto_DataType_name[t]; ok {
 		return dtype.Invalid, fmt.Errorf("element type %s is not supported", name)
@@ -69,15 +80,42 @@ func (t *tensor) checkLength() error {
 		return nil // checked when mapped
 	}
 	if p.RawData != nil {
-		if len(*p.RawData) != t.typ.Bytes() {
-			return fmt.Errorf("raw data has %d bytes, not %d", len(*p.RawData), t.typ.Bytes())
+		if len(*p.RawData) != t.packed() {
+			return fmt.Errorf("raw data has %d bytes, not %d", len(*p.RawData), t.packed())
 		}
 		return nil
+	}
+	if t.typ.DType.Bits() < 8 {
+		want = t.packed()
 	}
 	if got := t.typedLen(); got != want {
 		return fmt.Errorf("has %d values, not %d", got, want)
 	}
 	return nil
+}
+
+// packed is the number of bytes that the data takes in the file: elements of 4 or 2 bits share bytes there.
+func (t *tensor) packed() int {
+	if b := t.typ.DType.Bits(); b < 8 {
+		return (t.typ.Elems()*b + 7) / 8
+	}
+	return t.typ.Bytes()
+}
+
+// unpack spreads elements of 4 or 2 bits, the first in the low bits of a byte, to a byte each; signed integers are
+// extended, floats stay codes (ONNX TensorProto, raw_data and int32_data).
+func unpack(d dtype.DType, data []byte, elems int) []byte {
+	bits := d.Bits()
+	out := make([]byte, elems)
+	for i := range out {
+		at := i * bits
+		code := data[at/8] >> (at % 8) & (1<<bits - 1)
+		if d.Signed() {
+			code = byte(d.Wrap(int64(code)))
+		}
+		out[i] = code
+	}
+	return out
 }
 
 func (t *tensor) typedLen() int {
@@ -94,7 +132,7 @@ func (t *tensor) typedLen() int {
 	return len(t.proto.Int32Data)
 }
 
-// bytes is the data, little-endian and dense. It may alias the mapped file: never write to it.
+// bytes is the data, little-endian and dense, at least a byte per element. It may alias the mapped file: never write to it.
 func (t *tensor) bytes() ([]byte, error) {
 	if t.bad != nil {
 		return nil, t.bad
@@ -116,8 +154,11 @@ func (t *tensor) bytes() ([]byte, error) {
 	default:
 		t.data = t.typedBytes()
 	}
-	if t.typ.DType == dtype.Bool {
+	switch {
+	case t.typ.DType == dtype.Bool:
 		t.data = normalBools(t.data)
+	case t.typ.DType.Bits() < 8:
+		t.data = unpack(t.typ.DType, t.data, t.typ.Elems())
 	}
 	return t.data, nil
 }
@@ -147,15 +188,15 @@ func (t *tensor) externalBytes() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	offset, length := 0, t.typ.Bytes()
+	offset, length := 0, t.packed()
 	if offsetText != "" {
 		if offset, err = strconv.Atoi(offsetText); err != nil || offset < 0 {
 			return nil, fmt.Errorf("external data %q: offset %q is not a size", location, offsetText)
 		}
 	}
 	if lengthText != "" {
-		if length, err = strconv.Atoi(lengthText); err != nil || length != t.typ.Bytes() {
-			return nil, fmt.Errorf("external data %q: length %q, not %d bytes", location, lengthText, t.typ.Bytes())
+		if length, err = strconv.Atoi(lengthText); err != nil || length != t.packed() {
+			return nil, fmt.Errorf("external data %q: length %q, not %d bytes", location, lengthText, t.packed())
 		}
 	}
 	if offset > len(file) || length > len(file)-offset {
@@ -168,7 +209,7 @@ func (t *tensor) externalBytes() ([]byte, error) {
 // typedBytes encodes the type-specific fields, which hold narrow types widened (ONNX TensorProto comments).
 func (t *tensor) typedBytes() []byte {
 	p, le := t.proto, binary.LittleEndian
-	out := make([]byte, 0, t.typ.Bytes())
+	out := make([]byte, 0, t.packed())
 	switch t.typ.DType {
 	case dtype.F32:
 		for _, v := range p.FloatData {

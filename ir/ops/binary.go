@@ -66,13 +66,13 @@ func Mod(b *ir.Builder, x, y *ir.Value) *ir.Value { return b.Emit(ModDef, ModAtt
 // FMod is the remainder of x/y with the sign of x.
 func FMod(b *ir.Builder, x, y *ir.Value) *ir.Value { return b.Emit(ModDef, ModAttrs{true}, x, y) }
 
-// And is logical, of bools.
+// And is logical, of bools, or bit by bit, of integers.
 func And(b *ir.Builder, x, y *ir.Value) *ir.Value { return b.Emit(AndDef, nil, x, y) }
 
-// Or is logical, of bools.
+// Or is logical, of bools, or bit by bit, of integers.
 func Or(b *ir.Builder, x, y *ir.Value) *ir.Value { return b.Emit(OrDef, nil, x, y) }
 
-// Xor is logical, of bools.
+// Xor is logical, of bools, or bit by bit, of integers.
 func Xor(b *ir.Builder, x, y *ir.Value) *ir.Value { return b.Emit(XorDef, nil, x, y) }
 
 // Eq is x == y as bool, of equal types.
@@ -102,6 +102,10 @@ func binI(f func(x, y int64) int64) func(any, []int64) int64 {
 	return func(_ any, x []int64) int64 { return f(x[0], x[1]) }
 }
 
+func binU(f func(x, y uint64) uint64) func(any, []uint64) uint64 {
+	return func(_ any, x []uint64) uint64 { return f(x[0], x[1]) }
+}
+
 func init() {
 	pointwise(AddDef, pw{n: 2, doc: "x + y", takes: numbers,
 		f: bin(func(x, y float64) float64 { return x + y }), i: binI(func(x, y int64) int64 { return x + y }),
@@ -115,7 +119,7 @@ func init() {
 			return []*ir.Value{Mul(b, dy, op.In[1]), Mul(b, dy, op.In[0])}
 		}})
 	pointwise(DivDef, pw{n: 2, doc: "x / y; integers truncate towards zero", takes: numbers, fill: awayFrom(0),
-		f: bin(func(x, y float64) float64 { return x / y }), i: binI(quotient),
+		f: bin(func(x, y float64) float64 { return x / y }), i: binI(quotient), u: binU(quotientU),
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			dx := Div(b, dy, op.In[1])
 			return []*ir.Value{dx, Neg(b, Mul(b, dx, op.Out[0]))}
@@ -123,17 +127,19 @@ func init() {
 	pointwise(PowDef, pw{n: 2, doc: "x to the y", keep: true, fill: positive, f: bin(math.Pow), vjp: powVJP})
 	pointwise(MaximumDef, pw{n: 2, doc: "the greater of x and y", takes: numbers, kir: "max",
 		f: bin(func(x, y float64) float64 { return max(x, y) }), i: binI(func(x, y int64) int64 { return max(x, y) }),
+		u:   binU(func(x, y uint64) uint64 { return max(x, y) }),
 		vjp: chooseVJP(Gt)})
 	pointwise(MinimumDef, pw{n: 2, doc: "the lesser of x and y", takes: numbers, kir: "min",
 		f: bin(func(x, y float64) float64 { return min(x, y) }), i: binI(func(x, y int64) int64 { return min(x, y) }),
+		u:   binU(func(x, y uint64) uint64 { return min(x, y) }),
 		vjp: chooseVJP(Lt)})
 	pointwise(ModDef, pw{n: 2, doc: "remainder of x/y", takes: numbers, attrs: ModAttrs{}, fill: offMultiples,
-		try: []any{ModAttrs{}, ModAttrs{true}}, f: modF, i: modI, expr: modExpr, vjp: modVJP})
-	pointwise(AndDef, pw{n: 2, doc: "logical and", takes: bools, noGrad: "bool result",
+		try: []any{ModAttrs{}, ModAttrs{true}}, f: modF, i: modI, u: binU(modU), expr: modExpr, vjp: modVJP})
+	pointwise(AndDef, pw{n: 2, doc: "logical and; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
 		i: binI(func(x, y int64) int64 { return x & y })})
-	pointwise(OrDef, pw{n: 2, doc: "logical or", takes: bools, noGrad: "bool result",
+	pointwise(OrDef, pw{n: 2, doc: "logical or; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
 		i: binI(func(x, y int64) int64 { return x | y })})
-	pointwise(XorDef, pw{n: 2, doc: "logical exclusive or", takes: bools, noGrad: "bool result",
+	pointwise(XorDef, pw{n: 2, doc: "logical exclusive or; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
 		i: binI(func(x, y int64) int64 { return x ^ y })})
 	compare(EqDef, "x == y", all, func(c int, nan bool) bool { return c == 0 && !nan })
 	compare(NeDef, "x != y", all, func(c int, nan bool) bool { return c != 0 || nan })
@@ -149,15 +155,8 @@ func compare(d *ir.Def, doc string, takes kinds, holds func(c int, nan bool) boo
 		f: bin(func(x, y float64) float64 {
 			return b2f(holds(cmp.Compare(x, y), math.IsNaN(x) || math.IsNaN(y)))
 		}),
-		i: binI(func(x, y int64) int64 {
-			c := 0
-			if x < y {
-				c = -1
-			} else if x > y {
-				c = 1
-			}
-			return b2i(holds(c, false))
-		})})
+		i: binI(func(x, y int64) int64 { return b2i(holds(cmp.Compare(x, y), false)) }),
+		u: binU(func(x, y uint64) uint64 { return uint64(b2i(holds(cmp.Compare(x, y), false))) })})
 }
 
 // quotient truncates; division by zero gives 0 here and is undefined in kernels.
@@ -166,6 +165,20 @@ func quotient(x, y int64) int64 {
 		return 0
 	}
 	return x / y
+}
+
+func quotientU(x, y uint64) uint64 {
+	if y == 0 {
+		return 0
+	}
+	return x / y
+}
+
+func modU(x, y uint64) uint64 {
+	if y == 0 {
+		return 0
+	}
+	return x % y
 }
 
 // powVJP: d/dx = y x^(y-1), 0 where y is 0; d/dy = x^y log x, 0 where x is 0 and y is not negative (as PyTorch).

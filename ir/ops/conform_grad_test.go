@@ -15,12 +15,30 @@ import (
 // constant lists operands that by design get no gradient although the result depends on them smoothly: masks.
 var constant = map[string][]int{"attention": {3}}
 
+// through lists ops whose gradient is by design that of the operand, and not the derivative of the rounding they do.
+var through = []string{"round_through", "cast_through"}
+
+// checkThrough checks that the gradient of the operand is that of the result.
+func checkThrough(t *testing.T, x *instance) {
+	t.Helper()
+	f, _ := interp.Alone(x.op, x.in)
+	b := ir.NewBuilder(f)
+	dy := b.Param("dy", x.op.Out[0].Type, ir.Input)
+	if got := x.op.Def.Rules.VJP(b, f.Ops[0], []*ir.Value{dy}); len(got) != 1 || got[0] != dy {
+		t.Errorf("the gradient does not pass straight through %s", x.op)
+	}
+}
+
 // checkGrad compares the VJP (or the derivative of the decomposition) with central differences: along a random
 // direction of the operands, for random gradients of the results, all of them and each alone.
 func checkGrad(t *testing.T, x *instance, r *rand.Rand) {
 	t.Helper()
 	rules := &x.op.Def.Rules
 	if rules.NoGrad != "" {
+		return
+	}
+	if slices.Contains(through, x.op.Def.Name) {
+		checkThrough(t, x)
 		return
 	}
 	var floats []int

@@ -159,6 +159,10 @@ func scalar(e *kir.Expr, in []*ir.Array, index []int, flat int) number {
 		return a[2]
 	case e.Op == "cast":
 		return castTo(e.DType, a[0])
+	case e.Op == "bitcast":
+		one := ir.NewArray(ir.T(a[0].d))
+		set(one, 0, a[0])
+		return get((&ir.Tensor{Type: ir.T(e.DType), Data: one.Tensor().Data}).Array(), 0)
 	case len(a) == 2:
 		return apply2(e.Op, a[0], a[1])
 	}
@@ -168,6 +172,8 @@ func scalar(e *kir.Expr, in []*ir.Array, index []int, flat int) number {
 func castTo(d dtype.DType, x number) number {
 	from := x.d.IsFloat()
 	switch {
+	case d.IsSmallFloat() && from:
+		return number{d: d, f: d.Round(x.f)}
 	case d.IsFloat() && from:
 		return number{d: d, f: x.f}
 	case d.IsFloat():
@@ -177,13 +183,7 @@ func castTo(d dtype.DType, x number) number {
 	case from:
 		x.i = int64(x.f)
 	}
-	switch d {
-	case dtype.I32:
-		x.i = int64(int32(x.i))
-	case dtype.U32:
-		x.i = int64(uint32(x.i))
-	}
-	return number{d: d, i: x.i}
+	return number{d: d, i: d.Wrap(x.i)}
 }
 
 func truth(v bool) number {
@@ -266,6 +266,12 @@ func apply2(op string, x, y number) number {
 		x.i |= y.i
 	case "xor":
 		x.i ^= y.i
+	case "shift_left":
+		if x.i = x.d.Wrap(x.i << uint(y.i)); int(y.i) >= x.d.Bits() {
+			x.i = 0
+		}
+	case "shift_right":
+		x.i >>= uint(y.i) // samples are not negative when the type has no sign
 	case "shr":
 		x.i = int64(uint64(x.i) >> uint(y.i))
 	default:

@@ -110,7 +110,7 @@ func defineIota() {
 				if out.F != nil {
 					out.F[flat] = float64(index[a.Dim])
 				} else {
-					out.I[flat] = wrap(int64(index[a.Dim]), a.DType)
+					out.I[flat] = a.DType.Wrap(int64(index[a.Dim]))
 				}
 			})
 			return out

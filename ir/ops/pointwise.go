@@ -23,7 +23,7 @@ const (
 )
 
 func (k kinds) has(d dtype.DType) bool {
-	return k&floats != 0 && d.IsFloat() || k&ints != 0 && d.IsInt() || k&bools != 0 && d == dtype.Bool
+	return k&floats != 0 && d.IsFloat() && !d.IsSmallFloat() || k&ints != 0 && d.IsInt() || k&bools != 0 && d == dtype.Bool
 }
 
 func (k kinds) String() string {
@@ -36,6 +36,8 @@ func (k kinds) String() string {
 		return "bool"
 	case ints:
 		return "integers"
+	case ints | bools:
+		return "integers or bool"
 	}
 	return "any type"
 }
@@ -52,6 +54,7 @@ type pw struct {
 	result dtype.DType                                              // of the result when it is not the operands'
 	f      func(a any, x []float64) float64                         // meaning on floats
 	i      func(a any, x []int64) int64                             // meaning on integers and bools
+	u      func(a any, x []uint64) uint64                           // meaning on u64, where the sign bit matters; nil: i
 	expr   func(num lit, a any, x []*kir.Expr) *kir.Expr            // nil: the kir function called kir
 	kir    string                                                   // kir function; "" means the op's name
 	vjp    func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value // of one result
@@ -106,15 +109,12 @@ func (p pw) infer(op *ir.Op) ([]ir.Type, error) {
 
 func (p pw) eval(op *ir.Op, in []*ir.Array) *ir.Array {
 	out := ir.NewArray(op.Out[0].Type)
-	x, k := make([]float64, p.n), make([]int64, p.n)
+	if in[0].F == nil {
+		p.evalInts(op, in, out)
+		return out
+	}
+	x := make([]float64, p.n)
 	for e := range op.Out[0].Type.Elems() {
-		if in[0].F == nil {
-			for j, a := range in {
-				k[j] = a.I[e]
-			}
-			out.I[e] = p.i(op.Attrs, k)
-			continue
-		}
 		for j, a := range in {
 			x[j] = a.F[e]
 		}
@@ -125,6 +125,22 @@ func (p pw) eval(op *ir.Op, in []*ir.Array) *ir.Array {
 		}
 	}
 	return out
+}
+
+// evalInts is eval of integers and bools; results wrap to the width of the type.
+func (p pw) evalInts(op *ir.Op, in []*ir.Array, out *ir.Array) {
+	k, u := make([]int64, p.n), make([]uint64, p.n)
+	d := op.Out[0].Type.DType
+	for e := range op.Out[0].Type.Elems() {
+		for j, a := range in {
+			k[j], u[j] = a.I[e], uint64(a.I[e])
+		}
+		if p.u != nil && op.In[0].Type.DType == dtype.U64 {
+			out.I[e] = int64(p.u(op.Attrs, u))
+			continue
+		}
+		out.I[e] = d.Wrap(p.i(op.Attrs, k))
+	}
 }
 
 func (p pw) build(d *ir.Def, op *ir.Op) *kir.Expr {

@@ -20,8 +20,9 @@ type CastAttrs struct{ To dtype.DType }
 // Where is x where cond (bool) is true, else y; all of equal dims, x and y of one type.
 func Where(b *ir.Builder, cond, x, y *ir.Value) *ir.Value { return b.Emit(WhereDef, nil, cond, x, y) }
 
-// Cast converts x: floats truncate towards zero to integers, anything but 0 becomes true. It returns x when it
-// has the type already.
+// Cast converts x: floats truncate towards zero to integers (dtype.Truncate says what becomes of those out of range),
+// anything but 0 becomes true, floats round to the nearest, ties to even; what is beyond a type becomes infinity, or NaN
+// where the type has none, or its largest value where it has neither. It returns x when it has the type already.
 func Cast(b *ir.Builder, x *ir.Value, to dtype.DType) *ir.Value {
 	if x.Type.DType == to {
 		return x
@@ -102,19 +103,24 @@ func defineCast() {
 				{In: []ir.Type{ir.T(dtype.F32)}, Attrs: CastAttrs{dtype.Bool}},
 				{In: []ir.Type{ir.T(dtype.Bool, 4)}, Attrs: CastAttrs{dtype.F32}},
 				{In: []ir.Type{ir.T(dtype.I64, 4)}, Attrs: CastAttrs{dtype.I32}},
+				{In: []ir.Type{ir.T(dtype.I64, 4)}, Attrs: CastAttrs{dtype.I4}},
+				{In: []ir.Type{ir.T(dtype.U2, 4)}, Attrs: CastAttrs{dtype.F32}},
+				{In: []ir.Type{ir.T(dtype.F4E2M1, 4)}, Attrs: CastAttrs{dtype.I32}},
 			}
 		},
 	})
 }
 
-// convert changes the element type: floats truncate towards zero to integers, integers wrap, bool is != 0.
-// Floats are not rounded to a narrower type: the evaluator computes in float64.
+// convert changes the element type: floats truncate towards zero to integers, integers wrap, bool is != 0. Floats are
+// not rounded to f32, f16 and bf16, since the evaluator computes in float64, but they are to types of 8 bits and fewer.
 func convert(x *ir.Array, to dtype.DType) *ir.Array {
 	out := ir.NewArray(x.Type.With(to))
 	for e := range x.Type.Elems() {
 		switch {
 		case out.F != nil && x.F != nil:
 			out.F[e] = x.F[e]
+		case out.F != nil && x.Type.DType == dtype.U64:
+			out.F[e] = float64(uint64(x.I[e]))
 		case out.F != nil:
 			out.F[e] = float64(x.I[e])
 		case to == dtype.Bool && x.F != nil:
@@ -122,29 +128,13 @@ func convert(x *ir.Array, to dtype.DType) *ir.Array {
 		case to == dtype.Bool:
 			out.I[e] = b2i(x.I[e] != 0)
 		case x.F != nil:
-			out.I[e] = wrap(int64(x.F[e]), to)
+			out.I[e] = to.Truncate(x.F[e])
 		default:
-			out.I[e] = wrap(x.I[e], to)
+			out.I[e] = to.Wrap(x.I[e])
+		}
+		if to.IsSmallFloat() {
+			out.F[e] = to.Round(out.F[e])
 		}
 	}
 	return out
-}
-
-// wrap keeps the bits of v that an integer type has.
-func wrap(v int64, d dtype.DType) int64 {
-	switch d {
-	case dtype.I8:
-		return int64(int8(v))
-	case dtype.U8:
-		return int64(uint8(v))
-	case dtype.I16:
-		return int64(int16(v))
-	case dtype.U16:
-		return int64(uint16(v))
-	case dtype.I32:
-		return int64(int32(v))
-	case dtype.U32:
-		return int64(uint32(v))
-	}
-	return v
 }

@@ -220,10 +220,9 @@ func lossless(from, to dtype.DType) bool {
 	case from.IsFloat() && to.IsFloat():
 		return to == dtype.F64 || to == dtype.F32 && from != dtype.F64
 	case from.IsInt() && to.IsFloat():
-		return 8*from.Size() <= digits[to] && (to == dtype.F32 || to == dtype.F64)
+		return from.Bits() <= digits[to] && (to == dtype.F32 || to == dtype.F64)
 	case from.IsInt() && to.IsInt():
-		signed := func(d dtype.DType) bool { return d <= dtype.I64 }
-		return to.Size() > from.Size() && (signed(to) || !signed(from))
+		return to.Bits() > from.Bits() && (to.Signed() || !from.Signed())
 	}
 	return false
 }
