@@ -93,7 +93,7 @@ func appendElem(out []byte, d dtype.DType, f float64, i int64) []byte {
 		return append(out, 0)
 	}
 	if d.IsSmallFloat() {
-		return append(out, d.Encode(f, false))
+		return append(out, d.Encode(f, d == dtype.F8E8M0))
 	}
 	panic("BUG: tensor of type " + d.String())
 }

@@ -51,8 +51,6 @@ func init() {
 		"Or":          pointwise(nil, func(a, b int64) int64 { return a | b }),
 		"Xor":         pointwise(nil, func(a, b int64) int64 { return a ^ b }),
 		"Where":       foldWhere,
-		"Cast":        foldCast,
-		"CastLike":    foldCastLike,
 		"Clip":        foldClip,
 		"Reshape":     foldReshape,
 		"Flatten":     foldFlatten,
@@ -96,25 +94,11 @@ func (n *node) array(t ir.Type) *ir.Array {
 
 // settle rounds floats to the element type and wraps integers to its width, as the operator would have.
 func settle(a *ir.Array) *ir.Array {
-	switch a.Type.DType {
-	case dtype.F32:
-		each(a.F, func(x float64) float64 { return float64(float32(x)) })
-	case dtype.F16:
-		each(a.F, func(x float64) float64 { return float64(dtype.F16ToF32(dtype.F32ToF16(float32(x)))) })
-	case dtype.BF16:
-		each(a.F, func(x float64) float64 { return float64(dtype.BF16ToF32(dtype.F32ToBF16(float32(x)))) })
-	case dtype.I32:
-		each(a.I, func(x int64) int64 { return int64(int32(x)) })
-	case dtype.U32:
-		each(a.I, func(x int64) int64 { return int64(uint32(x)) })
-	case dtype.I16:
-		each(a.I, func(x int64) int64 { return int64(int16(x)) })
-	case dtype.U16:
-		each(a.I, func(x int64) int64 { return int64(uint16(x)) })
-	case dtype.I8:
-		each(a.I, func(x int64) int64 { return int64(int8(x)) })
-	case dtype.U8:
-		each(a.I, func(x int64) int64 { return int64(uint8(x)) })
+	switch d := a.Type.DType; {
+	case d.IsFloat() && d != dtype.F64:
+		each(a.F, d.Round)
+	case d.IsInt() && d.Bits() < 64:
+		each(a.I, d.Wrap)
 	}
 	return a
 }
@@ -343,12 +327,13 @@ func foldMod(n *node, in []*ir.Array) []*ir.Array {
 }
 
 func foldPow(n *node, in []*ir.Array) []*ir.Array {
-	b := in[1]
-	if b.Type.DType != in[0].Type.DType { // exponents may have a type of their own
-		b = castArray(n, b, in[0].Type.DType)
+	to := in[0].Type.DType
+	wide := to
+	if !to.IsFloat() { // as NumPy: raised as f64, then truncated
+		wide = dtype.F64
 	}
-	return pointwise(math.Pow, func(x, y int64) int64 { return int64(math.Pow(float64(x), float64(y))) })(n,
-		[]*ir.Array{in[0], b})
+	x, y := n.castArray(in[0], wide), n.castArray(in[1], wide) // exponents may have a type of their own
+	return []*ir.Array{n.castArray(pointwise(math.Pow, nil)(n, []*ir.Array{x, y})[0], to)}
 }
 
 func foldWhere(n *node, in []*ir.Array) []*ir.Array {
@@ -375,51 +360,6 @@ func foldWhere(n *node, in []*ir.Array) []*ir.Array {
 		}
 	}
 	return []*ir.Array{out}
-}
-
-// castArray converts to element type d as ONNX Cast does: floats truncate toward zero, nonzero is true.
-func castArray(n *node, a *ir.Array, d dtype.DType) *ir.Array {
-	if a.Type.DType == d {
-		return a
-	}
-	out := n.array(a.Type.With(d))
-	for i := range a.Type.Elems() {
-		switch {
-		case a.F != nil && out.F != nil:
-			out.F[i] = a.F[i]
-		case a.F != nil && d == dtype.Bool:
-			if a.F[i] != 0 {
-				out.I[i] = 1
-			}
-		case a.F != nil:
-			out.I[i] = int64(a.F[i])
-		case out.F != nil:
-			out.F[i] = float64(a.I[i])
-		case d == dtype.Bool:
-			if a.I[i] != 0 {
-				out.I[i] = 1
-			}
-		default:
-			out.I[i] = a.I[i]
-		}
-	}
-	return settle(out)
-}
-
-func foldCast(n *node, in []*ir.Array) []*ir.Array {
-	return []*ir.Array{castArray(n, in[0], n.castTo())}
-}
-
-func foldCastLike(n *node, in []*ir.Array) []*ir.Array {
-	return []*ir.Array{castArray(n, in[0], in[1].Type.DType)}
-}
-
-func (n *node) castTo() dtype.DType {
-	d, err := convertType(int32(n.int("to", 0)))
-	if err != nil {
-		n.fail("%v", err)
-	}
-	return d
 }
 
 func foldClip(n *node, in []*ir.Array) []*ir.Array {

@@ -64,15 +64,6 @@ var pointwiseRows = []row{
 	{op: "Mean", since: 6, min: 1, max: -1, rule: importMean},
 	{op: "Where", since: 9, min: 3, max: 3, rule: importWhere},
 	{op: "Clip", since: 6, min: 1, max: 3, rule: importClip},
-	{op: "Cast", since: 6, min: 1, max: 1, rule: func(w *walker, n *node, in []*val) []*val {
-		return outs(ops.Cast(w.b, w.value(in[0]), n.castTo()))
-	}},
-	{op: "CastLike", since: 15, min: 2, max: 2, rule: func(w *walker, n *node, in []*val) []*val {
-		if a := w.array(in[0]); a != nil { // only the type of the other operand matters
-			return known(castArray(n, a, in[1].t.DType))
-		}
-		return outs(ops.Cast(w.b, w.value(in[0]), in[1].t.DType))
-	}},
 }
 
 // outs wraps program values as results.
@@ -130,10 +121,17 @@ func importMean(w *walker, n *node, in []*val) []*val {
 
 func importIsInf(w *walker, n *node, in []*val) []*val {
 	x := w.value(in[0])
-	if n.int("detect_negative", 1) == 0 || n.int("detect_positive", 1) == 0 {
-		n.fail("detecting infinities of one sign only is not supported")
+	is := func(x *ir.Value, sign int) *ir.Value { return ops.Eq(w.b, x, ops.ScalarLike(w.b, x, math.Inf(sign))) }
+	neg, pos := n.int("detect_negative", 1) != 0, n.int("detect_positive", 1) != 0
+	switch {
+	case neg && pos:
+		return outs(is(ops.Abs(w.b, x), 1))
+	case neg:
+		return outs(is(x, -1))
+	case pos:
+		return outs(is(x, 1))
 	}
-	return outs(ops.Eq(w.b, ops.Abs(w.b, x), ops.ScalarLike(w.b, x, math.Inf(1))))
+	return outs(ops.Zeros(w.b, x.Type.With(dtype.Bool)))
 }
 
 func importMod(w *walker, n *node, in []*val) []*val {
@@ -154,6 +152,9 @@ func importPow(w *walker, n *node, in []*val) []*val {
 		} else {
 			p = float64(e.I[0])
 		}
+		if p != 1 && p != 2 && p != 3 && !x.Type.DType.IsFloat() {
+			p = 0 // none of the roots
+		}
 		switch p {
 		case 1:
 			return outs(x)
@@ -169,11 +170,15 @@ func importPow(w *walker, n *node, in []*val) []*val {
 			return outs(ops.Recip(w.b, x))
 		}
 	}
-	y := in[1]
+	to, y := x.Type.DType, in[1]
+	if !to.IsFloat() { // as NumPy: raised as f64, then truncated
+		x = ops.Cast(w.b, x, dtype.F64)
+	}
 	if y.t.DType != x.Type.DType {
 		y = outs(ops.Cast(w.b, w.value(y), x.Type.DType))[0]
 	}
-	return map2(ops.Pow)(w, n, []*val{in[0], y})
+	z := map2(ops.Pow)(w, n, []*val{outs(x)[0], y})[0]
+	return outs(ops.Cast(w.b, z.v, to))
 }
 
 func importWhere(w *walker, n *node, in []*val) []*val {

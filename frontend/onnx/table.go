@@ -25,7 +25,8 @@ var table []row
 
 func init() {
 	table = slices.Concat(pointwiseRows, shapeRows, linearRows, normRows, reduceRows, flowRows, rnnRows, attentionRows,
-		loopRows, sequenceRows)
+		loopRows, sequenceRows,
+		castRows, quantRows)
 	slices.SortStableFunc(table, func(a, b row) int {
 		if a.op != b.op {
 			return map[bool]int{true: -1, false: 1}[a.op < b.op]

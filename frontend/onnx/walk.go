@@ -19,6 +19,7 @@ type val struct {
 	arr   *ir.Array // contents, when known on the host
 	init  *tensor   // an initializer that is a constant, decoded when its contents are asked for
 	v     *ir.Value // in the program; made from arr when a node that is not folded needs it
+	image *ir.Value // the numbers of a quantised value as floats that carry gradients; nil for none
 	seq   []*val    // elements, of a sequence
 	isSeq bool
 	none  bool // an optional that holds nothing
@@ -430,6 +431,9 @@ func (w *walker) emit(n *node, row *row, in []*val) []*val {
 			panic(r)
 		}
 	}()
+	if out := w.move(n, row, in); out != nil {
+		return out
+	}
 	return row.rule(w, n, in)
 }
 

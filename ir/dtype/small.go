@@ -149,7 +149,8 @@ func EncodeE8M0(x float64, saturate bool, mode Rounding) uint8 {
 }
 
 // Round is x rounded to the nearest value of the float type t, ties to even, as a cast to t and back gives. What is
-// too large becomes what Encode makes of it when not saturating. It returns x for other types.
+// too large becomes what Encode makes of it when not saturating, but F8E8M0 saturates, so that 0 is its least value. It
+// returns x for other types.
 func (t DType) Round(x float64) float64 {
 	switch {
 	case t == F32:
@@ -159,7 +160,7 @@ func (t DType) Round(x float64) float64 {
 	case t == BF16:
 		return float64(BF16ToF32(F32ToBF16(float32(x))))
 	case t.IsSmallFloat():
-		return t.Decode(t.Encode(x, false))
+		return t.Decode(t.Encode(x, t == F8E8M0))
 	}
 	return x
 }

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/factor"
@@ -173,6 +174,9 @@ func (a ConvAttrs) convForwardDims(x, w []int) (convDims, error) {
 func (a ConvAttrs) inputGradDims(y, w, in []int) (convDims, error) {
 	if a.Groups < 1 || y[1] != w[0] || w[0]%a.Groups != 0 {
 		return convDims{}, fmt.Errorf("operand 0 has %d channels, operand 1 has %d output channels, groups is %d", y[1], w[0], a.Groups)
+	}
+	if len(in) > 0 && slices.Min(in) < 0 {
+		return convDims{}, fmt.Errorf("InDims are %v", in)
 	}
 	d, err := a.convForwardDims(append([]int{y[0], w[1] * a.Groups}, in...), w)
 	return d, a.sameOut(d, y, err)
