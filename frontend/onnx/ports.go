@@ -12,13 +12,15 @@ type Input struct {
 	Name string
 	// Open has an entry for each dimension: the name that Options.Dims binds, or "" for one that is fixed.
 	Open []string
+	// Type is the declared type: inputs of a sequence or optional type need Options.Contents.
+	Type *onnxpb.TypeProto
 }
 
 // Inputs lists the graph's inputs in order, without initializers.
 func (m *Model) Inputs() []Input {
 	var out []Input
 	for _, in := range m.inputs {
-		i := Input{Name: in.GetName()}
+		i := Input{Name: in.GetName(), Type: in.Type}
 		for _, d := range in.Type.GetTensorType().GetShape().GetDim() {
 			i.Open = append(i.Open, d.GetDimParam())
 		}

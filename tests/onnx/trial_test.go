@@ -22,8 +22,6 @@ import (
 // reasons are why a case may be unsupported by design.
 var reasons = []string{
 	"strings",
-	"a sequence as the graph's input or output",
-	"an optional as the graph's input or output",
 	"image decoding",
 	"the shape of a result depends on data that is not known when compiling",
 	"control flow that depends on data that is not known when compiling",
@@ -124,7 +122,7 @@ func (tr *trial) form(mode int, set onnxtest.Set) error {
 	if err != nil {
 		return err
 	}
-	want, err := expected(set, len(out.All))
+	want, err := expected(m, set, len(out.All))
 	if err != nil {
 		return &refusal{err}
 	}
@@ -154,17 +152,27 @@ func constant(f *ir.Func) bool {
 
 // load parses the model with the inputs that fix accepts known; args are the others.
 func (tr *trial) load(fix func(ir.Type) bool, set onnxtest.Set) (*frontend.Model, map[string]*ir.Tensor, error) {
-	o := frontend.Options{Name: tr.c.Name, Fixed: map[string]*ir.Tensor{}, Dims: map[string]int{}}
+	o := frontend.Options{Name: tr.c.Name, Fixed: map[string]*ir.Tensor{}, Dims: map[string]int{},
+		Contents: map[string]*frontend.Contents{}}
 	m, err := frontend.Parse(tr.c.Model, "", o)
 	if err != nil {
 		return nil, nil, err
 	}
 	args := map[string]*ir.Tensor{}
 	for i, in := range m.Inputs() {
-		t, err := frontend.ReadTensor(set.In[i])
+		v, err := frontend.ReadContents(set.In[i], in.Type)
 		if err != nil {
 			return nil, nil, fmt.Errorf("input %d: %w", i, err)
 		}
+		if in.Type.GetTensorType() == nil { // a sequence or an optional: its tensors become inputs
+			o.Contents[in.Name] = v
+			v.Known = len(v.Elements) == 0 || fix(v.Elements[0].Type)
+			for k, t := range v.Elements {
+				args[v.Port(in.Name, k)] = t
+			}
+			continue
+		}
+		t := v.Elements[0]
 		if fix(t.Type) {
 			o.Fixed[in.Name] = t
 			continue
@@ -180,17 +188,18 @@ func (tr *trial) load(fix func(ir.Type) bool, set onnxtest.Set) (*frontend.Model
 	return m, args, err
 }
 
-func expected(set onnxtest.Set, n int) ([]*ir.Tensor, error) {
-	if len(set.Out) != n {
-		return nil, fmt.Errorf("%d outputs, want %d", n, len(set.Out))
-	}
-	want := make([]*ir.Tensor, n)
-	for i := range want {
-		t, err := frontend.ReadTensor(set.Out[i])
+// expected is the n tensors that a data set wants; those of a sequence follow one another.
+func expected(m *frontend.Model, set onnxtest.Set, n int) ([]*ir.Tensor, error) {
+	var want []*ir.Tensor
+	for i, o := range m.Proto.Graph.Output {
+		v, err := frontend.ReadContents(set.Out[i], o.Type)
 		if err != nil {
 			return nil, fmt.Errorf("output %d: %w", i, err)
 		}
-		want[i] = t
+		want = append(want, v.Elements...)
+	}
+	if len(want) != n {
+		return nil, fmt.Errorf("%d tensors, want %d", n, len(want))
 	}
 	return want, nil
 }
