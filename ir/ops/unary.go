@@ -108,8 +108,11 @@ func times(f func(b *ir.Builder, x, y *ir.Value) *ir.Value) func(*ir.Builder, *i
 	}
 }
 
-// flat is the VJP of a piecewise constant function: no gradient flows, as in PyTorch.
-func flat(_ *ir.Builder, op *ir.Op, _ *ir.Value) []*ir.Value { return make([]*ir.Value, len(op.In)) }
+// flat is the VJP of a piecewise constant function of one operand: zeros, as PyTorch has them (autograd's
+// derivatives.yaml: floor, ceil, round and sign give zeros_like), so that a model which also uses x otherwise trains.
+func flat(b *ir.Builder, op *ir.Op, _ *ir.Value) []*ir.Value {
+	return []*ir.Value{ScalarLike(b, op.In[0], 0)}
+}
 
 func init() {
 	pointwise(NegDef, pw{n: 1, doc: "-x", takes: numbers,

@@ -41,6 +41,16 @@ func @step(%ids: i64[2,3], %e: f32[7,8] param, %wq: f32[8,8] param, %wk: f32[8,4
   %loss_sum = reshape %s {dims=[]} : f32[]
   return loss_sum=%loss_sum
 }`,
+	"fractional part": `
+func @step(%w: f32[3] param) {
+  %f = floor %w : f32[3]
+  %d = sub %w, %f : f32[3]
+  %s = sign %d : f32[3]
+  %r = mul %d, %s : f32[3]
+  %l = reduce_sum %r {dims=[0]} : f32[1]
+  %loss_sum = reshape %l {dims=[]} : f32[]
+  return loss_sum=%loss_sum
+}`,
 	"convolution, batch norm, pooling": `
 func @step(%x: f32[2,2,4,4], %w: f32[3,2,3,3] param, %g: f32[3] param, %b: f32[3] param) {
   %c = conv %x, %w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], groups=1} : f32[2,3,4,4]
