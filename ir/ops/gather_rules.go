@@ -77,21 +77,17 @@ func defineGather() {
 			}
 			return out
 		}),
-		Decompose: decomposeGather,
-		Impl: func(op *ir.Op) kir.Impl {
-			outer, size, width := rowForm(in(op, 0), op.Attrs.(GatherAttrs).Dim)
-			bytes := op.In[0].Type.DType.Size()
-			if outer != 1 || op.In[1].Type.DType != dtype.I64 || bytes%4 != 0 {
-				return kir.Impl{}
-			}
-			return kir.Impl{Kind: kir.Template, Template: "GatherRows", Status: true,
-				Ints: []int{size, width * (bytes / 4), op.In[1].Type.Elems()}}
+		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value {
+			return []*ir.Value{b.Emit(GatherDef, op.Attrs, op.In[0], Cast(b, op.In[1], dtype.I64))}
 		},
+		Impl: gatherImpl,
 		Samples: samples(
 			indexed(sample(GatherAttrs{Dim: 0}, []int{6, 4}, []int{2, 4}), 1, 6),
 			indexed(sample(GatherAttrs{Dim: 1}, []int{2, 6, 4}, []int{4}), 1, 6),
 			indexed(sample(GatherAttrs{Dim: 1}, []int{2, 6}, []int{}), 1, 6),
-			indexed(sample(GatherAttrs{Dim: 2}, []int{2, 2, 4}, []int{2, 1}), 1, 4)),
+			indexed(sample(GatherAttrs{Dim: 2}, []int{2, 2, 4}, []int{2, 1}), 1, 4),
+			ir.Sample{In: []ir.Type{ir.T(dtype.U8, 5, 3), ir.T(dtype.I32, 4)}, Limit: 5, Attrs: GatherAttrs{}},
+			ir.Sample{In: []ir.Type{ir.T(dtype.F64, 2, 5), ir.T(dtype.I32, 4)}, Limit: 5, Attrs: GatherAttrs{Dim: 1}}),
 	})
 }
 
@@ -107,23 +103,17 @@ func withoutPadding(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value {
 	return Where(b, Expand(b, Reshape(b, pad, dims), dy.Type.Dims), ScalarLike(b, dy, 0), dy)
 }
 
-// decomposeGather brings the op to the form that GatherRows takes: dim 0, i64 indices, 4-byte elements.
-func decomposeGather(b *ir.Builder, op *ir.Op) []*ir.Value {
-	x, dim, n := op.In[0], op.Attrs.(GatherAttrs).Dim, len(in(op, 1))
-	idx := Cast(b, op.In[1], dtype.I64)
-	y := b.Emit(GatherDef, GatherAttrs{NoGrad: op.Attrs.(GatherAttrs).NoGrad}, front(b, widen(b, x), dim, 1), idx)
-	return []*ir.Value{Cast(b, back(b, y, dim, n), x.Type.DType)}
-}
-
-// widen casts element types that are narrower than 4 bytes to f32 or i32.
-func widen(b *ir.Builder, x *ir.Value) *ir.Value {
-	switch d := x.Type.DType; {
-	case d.Size() >= 4:
-		return x
-	case d.IsFloat():
-		return Cast(b, x, dtype.F32)
+// gatherImpl calls GatherRows where rows are whole and lie in 4-byte units, else Take.
+func gatherImpl(op *ir.Op) kir.Impl {
+	outer, size, width := rowForm(in(op, 0), op.Attrs.(GatherAttrs).Dim)
+	bytes, n, d := width*op.In[0].Type.DType.Size(), op.In[1].Type.Elems(), op.In[1].Type.DType
+	switch {
+	case d == dtype.I64 && outer == 1 && bytes%4 == 0:
+		return kir.Impl{Kind: kir.Template, Template: "GatherRows", Status: true, Ints: []int{size, bytes / 4, n}}
+	case d == dtype.I64 || d == dtype.I32:
+		return kir.Impl{Kind: kir.Template, Template: "Take", Status: true, Ints: []int{outer, size, bytes, n, int(b2i(d == dtype.I32))}}
 	}
-	return Cast(b, x, dtype.I32)
+	return kir.Impl{}
 }
 
 func defineScatterAdd() {
@@ -155,8 +145,17 @@ func defineScatterAdd() {
 		}),
 		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value {
 			a, n := op.Attrs.(ScatterAddAttrs), len(in(op, 0))
-			d := op.In[1].Type.DType
-			y := ScatterAdd(b, Cast(b, op.In[0], dtype.I64), front(b, Cast(b, op.In[1], dtype.F32), a.Dim, n), 0, a.Size)
+			idx, upd, d := Cast(b, op.In[0], dtype.I64), front(b, op.In[1], a.Dim, n), op.In[1].Type.DType
+			if half(d) {
+				upd = Cast(b, upd, dtype.F32)
+			}
+			var y *ir.Value
+			if upd.Type.DType == dtype.F32 {
+				y = ScatterAdd(b, idx, upd, 0, a.Size)
+			} else {
+				zeros := Zeros(b, ir.T(d, append([]int{a.Size}, upd.Type.Dims[n:]...)...))
+				y = Scatter(b, zeros, idx, upd, "add")
+			}
 			return []*ir.Value{Cast(b, back(b, y, a.Dim, 1), d)}
 		},
 		Impl: func(op *ir.Op) kir.Impl {
@@ -170,7 +169,9 @@ func defineScatterAdd() {
 		Samples: samples(
 			indexed(sample(ScatterAddAttrs{0, 6}, []int{2, 4}, []int{2, 4, 2}), 0, 6),
 			indexed(sample(ScatterAddAttrs{1, 6}, []int{4}, []int{2, 4, 2}), 0, 6),
-			indexed(sample(ScatterAddAttrs{1, 3}, []int{}, []int{2, 4}), 0, 3)),
+			indexed(sample(ScatterAddAttrs{1, 3}, []int{}, []int{2, 4}), 0, 3),
+			ir.Sample{In: []ir.Type{ir.T(dtype.I64, 4), ir.T(dtype.F64, 4, 3)}, Limit: 5, Attrs: ScatterAddAttrs{0, 5}},
+			ir.Sample{In: []ir.Type{ir.T(dtype.I32, 4), ir.T(dtype.I32, 3, 4)}, Limit: 5, Attrs: ScatterAddAttrs{1, 5}}),
 	})
 }
 
@@ -203,17 +204,18 @@ func elementAt(idx *ir.Array, tableDims []int, dim int, f func(flat, at int)) {
 	})
 }
 
-// flatIndex computes, as ops, the place in the flattened table of every element of the indices: i64, one dim.
+// flatIndex computes, as ops, the place in the flattened table of every element of the indices: i64, one dim. Indices
+// outside their dim become the place just behind the last, which is an error where it is used.
 func flatIndex(b *ir.Builder, idx *ir.Value, tableDims []int, dim int) *ir.Value {
 	strides := ir.Strides(tableDims)
-	p := Cast(b, idx, dtype.I64)
-	p = Where(b, Lt(b, p, ScalarLike(b, p, 0)), AddScalar(b, p, float64(tableDims[dim])), p)
+	p, bad := wrapped(b, Cast(b, idx, dtype.I64), tableDims[dim])
 	p = MulScalar(b, p, float64(strides[dim]))
 	for d, n := range idx.Type.Dims {
 		if d != dim && n > 1 {
 			p = Add(b, p, MulScalar(b, Iota(b, dtype.I64, idx.Type.Dims, d), float64(strides[d])))
 		}
 	}
+	p = Where(b, bad, ScalarLike(b, p, float64(ir.Product(tableDims))), p)
 	return Reshape(b, p, []int{idx.Type.Elems()})
 }
 

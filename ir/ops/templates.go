@@ -18,6 +18,12 @@ func allF32(op *ir.Op) bool {
 	})
 }
 
+// elemCode is kernels/cpu's number of an element type (ElemF32 and so on there); 0 when it has none.
+func elemCode(d dtype.DType) int {
+	return 1 + slices.Index([]dtype.DType{dtype.F32, dtype.F64, dtype.F16, dtype.BF16, dtype.I8, dtype.I16, dtype.I32, dtype.I64,
+		dtype.U8, dtype.U16, dtype.U32, dtype.U64, dtype.Bool}, d)
+}
+
 // plane pads the last two entries of a per-spatial-dim list for 1-D ops: they are 2-D ones with one row.
 func plane(list []int, def int) (h, w int) {
 	if len(list) == 1 {

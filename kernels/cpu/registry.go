@@ -27,6 +27,10 @@ var templates = map[string]template{
 	"GatherRows":     {GatherRows, GatherRowsWorkspace},
 	"ScatterAddRows": {ScatterAddRows, ScatterAddRowsWorkspace},
 	"Transpose":      {Transpose, TransposeWorkspace},
+	"Take":           {Take, TakeWorkspace},
+	"ScatterRows":    {ScatterRows, ScatterRowsWorkspace},
+	"TopK":           {TopK, TopKWorkspace},
+	"Scan":           {Scan, ScanWorkspace},
 }
 
 // Workspace gives the bytes of workspace that the named kernel needs with those integer attributes. It fails
