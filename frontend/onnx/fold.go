@@ -74,7 +74,6 @@ func init() {
 		"ReduceMean":  reduce(0, func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }, true),
 		"ReduceMax":   reduce(math.Inf(-1), math.Max, func(a, b int64) int64 { return max(a, b) }, false),
 		"ReduceMin":   reduce(math.Inf(1), math.Min, func(a, b int64) int64 { return min(a, b) }, false),
-		"ScatterND":   foldScatterND,
 		"ConstantOfShape": func(n *node, in []*ir.Array) []*ir.Array {
 			return []*ir.Array{fill(n, n.constantValue(), toInts(n, in[0]))}
 		},

@@ -274,29 +274,6 @@ func gatherNDBatch(n *node, d, id []int) int {
 	return batch
 }
 
-func foldScatterND(n *node, in []*ir.Array) []*ir.Array {
-	a, index, upd := in[0], in[1], in[2]
-	d, id := a.Type.Dims, index.Type.Dims
-	toInts(n, index)
-	if len(id) == 0 || id[len(id)-1] > len(d) || n.str("reduction", "none") != "none" {
-		n.fail("indices %v, data %v, reduction %q are not supported", id, d, n.str("reduction", "none"))
-	}
-	depth := id[len(id)-1]
-	if !slices.Equal(upd.Type.Dims, slices.Concat(id[:len(id)-1], d[depth:])) || upd.Type.DType != a.Type.DType {
-		n.fail("updates %v do not fit indices %v and data %v", upd.Type.Dims, id, d)
-	}
-	out, strides, inner := n.array(a.Type), ir.Strides(d), ir.Product(d[depth:])
-	copyElems(out, 0, a, 0, a.Type.Elems())
-	for r := range ir.Product(id[:len(id)-1]) {
-		at := 0
-		for k := range depth {
-			at += wrap(n, index.I[r*depth+k], d[k]) * strides[k]
-		}
-		copyElems(out, at, upd, r*inner, inner)
-	}
-	return []*ir.Array{out}
-}
-
 func foldRange(n *node, in []*ir.Array) []*ir.Array {
 	for _, a := range in {
 		if a.Type.Elems() != 1 || a.Type.DType != in[0].Type.DType {

@@ -29,9 +29,6 @@ var reduceRows = []row{
 		return ops.Log(b, ops.ReduceSum(b, x, dims...))
 	})},
 	{op: "ReduceLogSumExp", since: 1, min: 1, max: 2, rule: importReduce(logSumExp)},
-	{op: "ArgMax", since: 1, min: 1, max: 1, rule: importArg(false)},
-	{op: "ArgMin", since: 1, min: 1, max: 1, rule: importArg(true)},
-	{op: "CumSum", since: 11, min: 2, max: 2, rule: importCumSum},
 	{op: "MaxPool", since: 1, min: 1, max: 1, rule: importMaxPool},
 	{op: "AveragePool", since: 7, min: 1, max: 1, rule: importAvgPool},
 	{op: "GlobalAveragePool", since: 1, min: 1, max: 1, rule: globalPool(ops.ReduceMean)},
@@ -68,29 +65,6 @@ func without(dims, drop []int) []int {
 		}
 	}
 	return out
-}
-
-func importArg(least bool) rule {
-	return func(w *walker, n *node, in []*val) []*val {
-		x, axis := w.value(in[0]), n.dim(n.int("axis", 0), len(in[0].t.Dims))
-		if n.int("select_last_index", 0) != 0 {
-			n.fail("select_last_index is not supported")
-		}
-		if least {
-			x = ops.Neg(w.b, x)
-		}
-		y := ops.Argmax(w.b, x, axis)
-		if n.int("keepdims", 1) == 0 {
-			y = ops.Reshape(w.b, y, without(y.Type.Dims, []int{axis}))
-		}
-		return outs(y)
-	}
-}
-
-func importCumSum(w *walker, n *node, in []*val) []*val {
-	axis := n.dim(scalarInt(n, w.known(n, in, 1)), len(in[0].t.Dims))
-	return outs(ops.Cumsum(w.b, w.value(in[0]), ops.CumsumAttrs{Dim: axis, Exclusive: n.int("exclusive", 0) != 0,
-		Reverse: n.int("reverse", 0) != 0}))
 }
 
 func importMaxPool(w *walker, n *node, in []*val) []*val {

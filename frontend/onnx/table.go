@@ -24,9 +24,21 @@ type row struct {
 var table []row
 
 func init() {
-	table = slices.Concat(pointwiseRows, shapeRows, linearRows, normRows, reduceRows, flowRows, rnnRows, attentionRows,
-		loopRows, sequenceRows,
-		castRows, quantRows)
+	table = slices.Concat(
+		attentionRows,
+		castRows,
+		flowRows,
+		indexRows,
+		linearRows,
+		loopRows,
+		normRows,
+		pointwiseRows,
+		quantRows,
+		reduceRows,
+		rnnRows,
+		sequenceRows,
+		shapeRows,
+	)
 	slices.SortStableFunc(table, func(a, b row) int {
 		if a.op != b.op {
 			return map[bool]int{true: -1, false: 1}[a.op < b.op]

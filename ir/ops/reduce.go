@@ -17,8 +17,12 @@ var (
 // ReduceAttrs names the reduced dims, increasing. They stay in the result as size 1.
 type ReduceAttrs struct{ Dims []int }
 
-// ArgmaxAttrs names the reduced dim.
-type ArgmaxAttrs struct{ Dim int }
+// ArgmaxAttrs names the reduced dim. Last takes the last of equal elements rather than the first; Least looks for the
+// least element.
+type ArgmaxAttrs struct {
+	Dim         int
+	Last, Least bool
+}
 
 // CumsumAttrs: running sums along Dim; Exclusive leaves out the element itself, Reverse runs from the end.
 type CumsumAttrs struct {
@@ -76,8 +80,11 @@ func AllDims(x *ir.Value) []int {
 
 // Argmax is the index (i64) of the first greatest element along dim, which stays as size 1.
 func Argmax(b *ir.Builder, x *ir.Value, dim int) *ir.Value {
-	return b.Emit(ArgmaxDef, ArgmaxAttrs{dim}, x)
+	return b.Emit(ArgmaxDef, ArgmaxAttrs{Dim: dim}, x)
 }
+
+// ArgExtreme is Argmax in any of its forms.
+func ArgExtreme(b *ir.Builder, x *ir.Value, a ArgmaxAttrs) *ir.Value { return b.Emit(ArgmaxDef, a, x) }
 
 // Cumsum is the running sum along a.Dim.
 func Cumsum(b *ir.Builder, x *ir.Value, a CumsumAttrs) *ir.Value { return b.Emit(CumsumDef, a, x) }

@@ -38,7 +38,6 @@ func init() {
 		f: func(x, y float64) float64 { return x * y }, i: func(x, y int64) int64 { return x * y },
 		vjp: prodVJP, fill: someZeros})
 	defineArgmax()
-	defineCumsum()
 }
 
 func defineReduction(d *ir.Def, r reduction) {
@@ -129,7 +128,7 @@ func someZeros(r *rand.Rand, in []*ir.Array) {
 func defineArgmax() {
 	ArgmaxDef.Define(ir.Rules{
 		Attrs: ArgmaxAttrs{}, Operands: 1, NoGrad: "integer result",
-		Doc: "index of the first greatest element along Dim, NaN counting as greatest",
+		Doc: "index of the first (Last: last) greatest (Least: least) element along Dim, NaN winning over all",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			t, dim := op.In[0].Type, op.Attrs.(ArgmaxAttrs).Dim
 			if err := needDim(dim, len(t.Dims)); err != nil {
@@ -143,105 +142,49 @@ func defineArgmax() {
 		Factors: func(op *ir.Op) factor.Rule {
 			return partly(op, func(d int) bool { return d == op.Attrs.(ArgmaxAttrs).Dim })
 		},
-		Eval: one(func(op *ir.Op, x []*ir.Array) *ir.Array {
-			out, dim := ir.NewArray(op.Out[0].Type), op.Attrs.(ArgmaxAttrs).Dim
-			strides, step := ir.Strides(in(op, 0)), ir.Strides(in(op, 0))[dim]
-			each(out.Type.Dims, func(index []int, flat int) {
-				base, best := dot(index, strides), 0
-				for i := range in(op, 0)[dim] {
-					if greater(x[0], base+i*step, base+best*step) {
-						best = i
-					}
-				}
-				out.I[flat] = int64(best)
-			})
-			return out
-		}),
-		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value {
-			x, dim := op.In[0], op.Attrs.(ArgmaxAttrs).Dim
-			hit := Eq(b, x, Expand(b, ReduceMax(b, x, dim), x.Type.Dims))
-			if x.Type.DType.IsFloat() {
-				hit = Or(b, hit, IsNaN(b, x))
-			}
-			at := Iota(b, dtype.I64, x.Type.Dims, dim)
-			return []*ir.Value{ReduceMin(b, Where(b, hit, at, ScalarLike(b, at, float64(x.Type.Dims[dim]))), dim)}
-		},
-		Samples: samples(sample(ArgmaxAttrs{1}, []int{4, 6}), sample(ArgmaxAttrs{0}, []int{4, 2}),
-			ir.Sample{In: []ir.Type{ir.T(dtype.I64, 4, 5)}, Attrs: ArgmaxAttrs{1}, Limit: 3}),
+		Eval:      one(evalArgmax),
+		Decompose: decomposeArgmax,
+		Samples: samples(sample(ArgmaxAttrs{Dim: 1}, []int{4, 6}), sample(ArgmaxAttrs{Dim: 0}, []int{4, 2}),
+			ir.Sample{In: []ir.Type{ir.T(dtype.I64, 4, 5)}, Attrs: ArgmaxAttrs{Dim: 1}, Limit: 3},
+			ir.Sample{In: []ir.Type{ir.T(dtype.I64, 4, 5)}, Attrs: ArgmaxAttrs{Dim: 1, Last: true}, Limit: 3},
+			ir.Sample{In: []ir.Type{ir.T(dtype.I32, 4, 5)}, Attrs: ArgmaxAttrs{Dim: 0, Least: true}, Limit: 3},
+			ir.Sample{In: []ir.Type{ir.T(dtype.I64, 4, 5)}, Attrs: ArgmaxAttrs{Dim: 1, Last: true, Least: true}, Limit: 3}),
 	})
 }
 
-func greater(x *ir.Array, i, j int) bool {
-	if x.F == nil {
-		return x.I[i] > x.I[j]
-	}
-	return x.F[i] > x.F[j] || math.IsNaN(x.F[i]) && !math.IsNaN(x.F[j])
-}
-
-func defineCumsum() {
-	CumsumDef.Define(ir.Rules{
-		Attrs: CumsumAttrs{}, Operands: 1, Precision: "keep",
-		Doc: "running sum along Dim",
-		Infer: func(op *ir.Op) ([]ir.Type, error) {
-			t := op.In[0].Type
-			if !numeric(t.DType) {
-				return wrong("operand 0 is %s, want numbers", t.DType)
+func evalArgmax(op *ir.Op, x []*ir.Array) *ir.Array {
+	out, a := ir.NewArray(op.Out[0].Type), op.Attrs.(ArgmaxAttrs)
+	strides, step := ir.Strides(in(op, 0)), ir.Strides(in(op, 0))[a.Dim]
+	each(out.Type.Dims, func(index []int, flat int) {
+		base, best := dot(index, strides), 0
+		for i := range in(op, 0)[a.Dim] {
+			p, q := base+i*step, base+best*step
+			c := compareElems(x[0], p, q)
+			if a.Least && (x[0].F == nil || !math.IsNaN(x[0].F[p]) && !math.IsNaN(x[0].F[q])) {
+				c = -c
 			}
-			if err := needDim(op.Attrs.(CumsumAttrs).Dim, len(t.Dims)); err != nil {
-				return nil, err
-			}
-			return types(t)
-		},
-		Factors: func(op *ir.Op) factor.Rule {
-			r := factor.Pointwise(in(op, 0), 1, 1)
-			r.Factors[op.Attrs.(CumsumAttrs).Dim].Kind = factor.Blocked
-			return r
-		},
-		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
-			a := op.Attrs.(CumsumAttrs)
-			a.Reverse = !a.Reverse
-			return []*ir.Value{Cumsum(b, dy[0], a)}
-		},
-		Eval:      one(evalCumsum),
-		Decompose: decomposeCumsum,
-		Samples: samples(sample(CumsumAttrs{Dim: 1}, []int{2, 7}), sample(CumsumAttrs{Dim: 0, Exclusive: true}, []int{5, 2}),
-			sample(CumsumAttrs{Dim: 0, Reverse: true}, []int{4, 2}), sample(CumsumAttrs{1, true, true}, []int{2, 6}),
-			ir.Sample{In: []ir.Type{ir.T(dtype.I64, 6)}, Attrs: CumsumAttrs{}}),
-	})
-}
-
-func evalCumsum(op *ir.Op, x []*ir.Array) *ir.Array {
-	a, out := op.Attrs.(CumsumAttrs), ir.NewArray(op.Out[0].Type)
-	n, step := in(op, 0)[a.Dim], ir.Strides(in(op, 0))[a.Dim]
-	each(in(op, 0), func(index []int, flat int) {
-		from, to := 0, index[a.Dim] // the range that is summed here
-		if a.Reverse {
-			from, to = index[a.Dim], n-1
-		}
-		for i := from; i <= to; i++ {
-			if !a.Exclusive || i != index[a.Dim] {
-				addElem(out, flat, x[0], flat+(i-index[a.Dim])*step)
+			if c > 0 || c == 0 && a.Last {
+				best = i
 			}
 		}
+		out.I[flat] = int64(best)
 	})
 	return out
 }
 
-// decomposeCumsum adds the tensor to itself shifted by 1, 2, 4, … (Hillis and Steele 1986).
-func decomposeCumsum(b *ir.Builder, op *ir.Op) []*ir.Value {
-	a, y := op.Attrs.(CumsumAttrs), op.In[0]
-	shift := func(y *ir.Value, by int) *ir.Value {
-		low, high := make([]int, len(y.Type.Dims)), make([]int, len(y.Type.Dims))
-		if low[a.Dim], high[a.Dim] = by, -by; a.Reverse {
-			low, high = high, low
-		}
-		return Pad(b, y, low, high, nil, 0)
+func decomposeArgmax(b *ir.Builder, op *ir.Op) []*ir.Value {
+	x, a := op.In[0], op.Attrs.(ArgmaxAttrs)
+	extreme := ReduceMax
+	if a.Least {
+		extreme = ReduceMin
 	}
-	if a.Exclusive {
-		y = shift(y, 1)
+	hit := Eq(b, x, Expand(b, extreme(b, x, a.Dim), x.Type.Dims))
+	if x.Type.DType.IsFloat() {
+		hit = Or(b, hit, IsNaN(b, x))
 	}
-	for by := 1; by < in(op, 0)[a.Dim]; by *= 2 {
-		y = Add(b, y, shift(y, by))
+	at := Iota(b, dtype.I64, x.Type.Dims, a.Dim)
+	if a.Last {
+		return []*ir.Value{ReduceMax(b, Where(b, hit, at, ScalarLike(b, at, -1)), a.Dim)}
 	}
-	return []*ir.Value{y}
+	return []*ir.Value{ReduceMin(b, Where(b, hit, at, ScalarLike(b, at, float64(x.Type.Dims[a.Dim]))), a.Dim)}
 }
