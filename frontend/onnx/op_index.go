@@ -21,8 +21,8 @@ var indexRows = []row{
 	{op: "TopK", since: 10, min: 2, max: 2, rule: importTopK},
 	{op: "ArgMax", since: 1, min: 1, max: 1, rule: importArg(false)},
 	{op: "ArgMin", since: 1, min: 1, max: 1, rule: importArg(true)},
-	{op: "CumSum", since: 11, min: 2, max: 2, rule: importScan(ops.Cumsum)},
-	{op: "CumProd", since: 26, min: 2, max: 2, rule: importScan(ops.Cumprod)},
+	{op: "CumSum", since: 11, min: 2, max: 2, rule: importRunning(ops.Cumsum)},
+	{op: "CumProd", since: 26, min: 2, max: 2, rule: importRunning(ops.Cumprod)},
 	{op: "ReverseSequence", since: 10, min: 2, max: 2, rule: importReverseSequence},
 	{op: "OneHot", since: 9, min: 3, max: 3, rule: importOneHot},
 	{op: "Trilu", since: 14, min: 1, max: 2, rule: importTrilu},
@@ -38,7 +38,7 @@ func init() {
 	for op, r := range map[string]rule{
 		"Scatter": importScatterElements, "ScatterElements": importScatterElements, "ScatterND": importScatterND,
 		"TensorScatter": importTensorScatter, "TopK": importTopK, "ArgMax": importArg(false), "ArgMin": importArg(true),
-		"CumProd": importScan(ops.Cumprod), "ReverseSequence": importReverseSequence, "OneHot": importOneHot,
+		"CumProd": importRunning(ops.Cumprod), "ReverseSequence": importReverseSequence, "OneHot": importOneHot,
 		"Compress": importCompress, "EyeLike": importEyeLike,
 	} {
 		folders[op] = foldByRule(r)
@@ -198,7 +198,7 @@ func importArg(least bool) rule {
 	}
 }
 
-func importScan(f func(*ir.Builder, *ir.Value, ops.CumsumAttrs) *ir.Value) rule {
+func importRunning(f func(*ir.Builder, *ir.Value, ops.CumsumAttrs) *ir.Value) rule {
 	return func(w *walker, n *node, in []*val) []*val {
 		axis := n.dim(scalarInt(n, w.known(n, in, 1)), len(in[0].t.Dims))
 		return outs(f(w.b, w.value(in[0]), ops.CumsumAttrs{Dim: axis, Exclusive: n.int("exclusive", 0) != 0,

@@ -36,6 +36,15 @@ func defineTopK() {
 			return []*ir.Value{ScatterElementsAdd(b, op.Out[1], dy[0], op.Attrs.(TopKAttrs).Dim, in(op, 0))}
 		},
 		Eval: evalTopK,
+		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value { // for element types without a code
+			d := op.In[0].Type.DType
+			wide := dtype.I64
+			if d.IsFloat() {
+				wide = dtype.F32
+			}
+			values, at := TopK(b, Cast(b, op.In[0], wide), op.Attrs.(TopKAttrs))
+			return []*ir.Value{Cast(b, values, d), at}
+		},
 		Impl: func(op *ir.Op) kir.Impl {
 			a, code := op.Attrs.(TopKAttrs), elemCode(op.In[0].Type.DType)
 			if code == 0 {
@@ -118,9 +127,13 @@ func scanImpl(product bool) func(op *ir.Op) kir.Impl {
 	}
 }
 
-// scanInF32 runs the op in f32.
+// scanInF32 runs the op in f32, or in i64 for integers without a code.
 func scanInF32(b *ir.Builder, op *ir.Op) []*ir.Value {
-	x := Cast(b, op.In[0], dtype.F32)
+	wide := dtype.I64
+	if op.In[0].Type.DType.IsFloat() {
+		wide = dtype.F32
+	}
+	x := Cast(b, op.In[0], wide)
 	return []*ir.Value{Cast(b, b.Emit(op.Def, op.Attrs, x), op.In[0].Type.DType)}
 }
 

@@ -140,12 +140,16 @@ func defineScatter() {
 		},
 		Impl: func(op *ir.Op) kir.Impl {
 			kind, d := op.Attrs.(ScatterAttrs).Reduce, op.In[0].Type.DType
-			if op.In[1].Type.DType != dtype.I64 || kind != "" && half(d) || elemCode(d) == 0 {
+			code := elemCode(d)
+			if kind == "" {
+				code = bitsCode(d)
+			}
+			if op.In[1].Type.DType != dtype.I64 || kind != "" && half(d) || code == 0 {
 				return kir.Impl{}
 			}
 			_, size, width := rowForm(in(op, 0), 0)
 			return kir.Impl{Kind: kir.Template, Template: "ScatterRows", Status: true, InPlace: 1,
-				Ints: []int{size, width, op.In[1].Type.Elems(), elemCode(d), scatterHow(kind)}}
+				Ints: []int{size, width, op.In[1].Type.Elems(), code, scatterHow(kind)}}
 		},
 		Samples: func(*rand.Rand) []ir.Sample {
 			var out []ir.Sample

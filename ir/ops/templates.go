@@ -24,6 +24,21 @@ func elemCode(d dtype.DType) int {
 		dtype.U8, dtype.U16, dtype.U32, dtype.U64, dtype.Bool}, d)
 }
 
+// bitsCode is elemCode of an unsigned integer type of d's size, for templates that only move elements.
+func bitsCode(d dtype.DType) int {
+	switch d.Size() {
+	case 1:
+		return elemCode(dtype.U8)
+	case 2:
+		return elemCode(dtype.U16)
+	case 4:
+		return elemCode(dtype.U32)
+	case 8:
+		return elemCode(dtype.U64)
+	}
+	return 0
+}
+
 // plane pads the last two entries of a per-spatial-dim list for 1-D ops: they are 2-D ones with one row.
 func plane(list []int, def int) (h, w int) {
 	if len(list) == 1 {
