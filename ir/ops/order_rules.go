@@ -159,7 +159,7 @@ func evalScan(f func(x, y float64) float64, g func(x, y int64) int64, start floa
 			}
 		})
 		for i, v := range out.I {
-			out.I[i] = wrap(v, out.Type.DType)
+			out.I[i] = out.Type.DType.Wrap(v)
 		}
 		return out
 	}

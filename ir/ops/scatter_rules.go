@@ -28,7 +28,7 @@ func join(kind string, out *ir.Array, i int, upd *ir.Array, j int) {
 	if out.Type.DType == dtype.U64 {
 		more, less = uint64(y) > uint64(x), uint64(y) < uint64(x)
 	}
-	out.I[i] = wrap(joined(kind, x, y, more, less), out.Type.DType)
+	out.I[i] = out.Type.DType.Wrap(joined(kind, x, y, more, less))
 }
 
 func joined[T int64 | float64](kind string, x, y T, more, less bool) T {
