@@ -104,7 +104,7 @@ func foldNonMaxSuppression(n *node, in []*ir.Array) []*ir.Array {
 		if i >= len(in) || in[i] == nil || in[i].Type.Elems() == 0 {
 			return def
 		}
-		return castArray(n, in[i], dtype.F64).F[0]
+		return n.castArray(in[i], dtype.F64).F[0]
 	}
 	most, overlap, least := number(2, 0), number(3, 0), number(4, math.Inf(-1))
 	out, work := ir.NewArray(ir.T(dtype.I64, 0, 3)), 0

@@ -243,7 +243,7 @@ func importOneHot(w *walker, n *node, in []*val) []*val {
 	if depthArr.Type.Elems() != 1 || in[2].t.Elems() != 2 || in[0].t.DType == dtype.Bool {
 		n.fail("wants numbers, one depth and two values, not %s, %s and %s", in[0].t, in[1].t, in[2].t)
 	}
-	depth := int(castArray(n, depthArr, dtype.I64).I[0])
+	depth := int(n.castArray(depthArr, dtype.I64).I[0])
 	axis := n.dim(n.int("axis", -1), len(d)+1)
 	one := slices.Concat(d[:axis], []int{1}, d[axis:])
 	wide := slices.Concat(d[:axis], []int{depth}, d[axis:])
