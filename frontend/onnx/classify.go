@@ -229,6 +229,9 @@ func weightUse(u operand) string {
 	case "PRelu":
 		return "the slope of a PRelu"
 	}
+	if slices.Contains(contribWeights[u.n.op], u.i) {
+		return "a weight of " + u.n.op
+	}
 	if normPart(u) != "" {
 		return "the scale or shift of a normalization"
 	}

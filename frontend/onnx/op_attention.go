@@ -17,137 +17,110 @@ var attentionRows = []row{
 
 // heads brings [B,S,H*D] to [B,H,S,D]; four dims are there already.
 func (w *walker) heads(n *node, x *val, attr string) *ir.Value {
-	v, d := w.value(x), x.t.Dims
-	switch len(d) {
-	case 4:
+	v := w.value(x)
+	if len(x.t.Dims) == 4 {
 		return v
-	case 3:
-		h := n.int(attr, 0)
-		if h < 1 || d[2]%h != 0 {
-			n.fail("%s is %d for %s", attr, h, x.t)
-		}
-		v = ops.Reshape(w.b, v, []int{d[0], d[1], h, d[2] / h})
-		return ops.Transpose(w.b, v, []int{0, 2, 1, 3})
 	}
-	n.fail("operand is %s: want three or four dimensions", x.t)
-	return nil
+	if len(x.t.Dims) != 3 {
+		n.fail("operand is %s: want three or four dimensions", x.t)
+	}
+	return w.splitHeads(n, v, n.int(attr, 0))
 }
 
-// importAttention is softmax(scale*q.k' + mask).v with grouped key and value heads, a cache put in front and a
-// soft cap. The product of queries and keys is not a result here.
+// importAttention is softmax(cap(scale*q.k') + mask).v with grouped key and value heads, a cache put in front or given
+// whole with the lengths of its samples, and windows (opset 25).
 func importAttention(w *walker, n *node, in []*val) []*val {
 	b := w.b
-	q, k, v := w.heads(n, in[0], "q_num_heads"), w.heads(n, in[1], "kv_num_heads"), w.heads(n, in[2], "kv_num_heads")
-	if len(in) > 6 && in[6] != nil {
-		n.fail("nonpad_kv_seqlen is not supported; give a mask")
+	a := &attention{w: w, n: n, left: -1, right: -1, output: -1, causal: n.int("is_causal", 0) != 0, softcap: n.float("softcap", 0)}
+	a.q, a.k, a.v = w.heads(n, in[0], "q_num_heads"), w.heads(n, in[1], "kv_num_heads"), w.heads(n, in[2], "kv_num_heads")
+	in = slices.Concat(in, make([]*val, 7-len(in)))
+	if (in[4] == nil) != (in[5] == nil) || in[4] != nil && in[6] != nil {
+		n.fail("past keys and values come together, and without nonpad_kv_seqlen")
 	}
-	if len(in) > 5 && in[4] != nil && in[5] != nil {
-		k, v = ops.Concat(b, 2, w.value(in[4]), k), ops.Concat(b, 2, w.value(in[5]), v)
+	if in[4] != nil {
+		pk, pv := w.value(in[4]), w.value(in[5])
+		if len(pk.Type.Dims) != 4 || len(pv.Type.Dims) != 4 {
+			n.fail("past keys are %s, past values %s: want four dimensions", in[4].t, in[5].t)
+		}
+		a.offset = pk.Type.Dims[2]
+		a.k, a.v = ops.Concat(b, 2, pk, a.k), ops.Concat(b, 2, pv, a.v)
 	}
-	past := k.Type.Dims[2] - in[1].t.Dims[len(in[1].t.Dims)-2]
-	dq, dk, dv := q.Type.Dims, k.Type.Dims, v.Type.Dims
-	if dq[0] != dk[0] || dk[0] != dv[0] || dk[1] != dv[1] || dk[2] != dv[2] || dq[3] != dk[3] || dk[1] < 1 || dq[1]%dk[1] != 0 {
-		n.fail("queries %v, keys %v and values %v do not fit", dq, dk, dv)
+	a.check()
+	a.scale = n.float("scale", 1/math.Sqrt(float64(max(a.q.Type.Dims[3], 1))))
+	if in[3] != nil {
+		a.setBias(in[3])
 	}
-	scale := n.float("scale", 1/math.Sqrt(float64(max(dq[3], 1))))
-	softcap := n.float("softcap", 0)
-	causal := n.int("is_causal", 0) != 0 && dq[2] == dk[2] && past == 0 && softcap == 0 && (len(in) < 4 || in[3] == nil)
-	var mask *ir.Value
-	if !causal {
-		mask = w.attentionMask(n, in, dq, dk, past)
+	if in[6] != nil {
+		a.setValid(in[6])
+		a.perSample = true
 	}
-	var out *ir.Value
-	if softcap == 0 {
-		out, _ = ops.Attention(b, ops.AttentionAttrs{Causal: causal, Scale: scale}, q, k, v, mask)
-	} else {
-		out = w.cappedAttention(q, k, v, mask, scale, softcap)
+	if n.opset >= 25 {
+		a.left, a.right = n.int("left_window_size", -1), n.int("right_window_size", -1)
+		if a.left < -1 || a.right < -1 {
+			n.fail("windows of %d and %d keys: want -1 or a size", a.left, a.right)
+		}
 	}
+	a.precision = n.softmaxPrecision(a.q.Type.DType)
+	if n.wants(3) {
+		if a.output = n.int("qk_matmul_output_mode", 0); a.output < 0 || a.output > 3 {
+			n.fail("qk_matmul_output_mode %d is none of 0 to 3", a.output)
+		}
+	}
+	k, v := a.k, a.v
+	out, scores := a.emit()
 	if len(in[0].t.Dims) == 3 {
-		d := out.Type.Dims
-		out = ops.Reshape(b, ops.Transpose(b, out, []int{0, 2, 1, 3}), []int{d[0], d[2], d[1] * d[3]})
+		out = w.joinHeads(out)
 	}
-	return outs(out, k, v)
+	return outs(out, k, v, scores)
 }
 
-// attentionMask adds the given mask and the causal one into [1|B,1|H,Sq,Sk] of q's type; nil when there is none.
-func (w *walker) attentionMask(n *node, in []*val, dq, dk []int, past int) *ir.Value {
-	b, d := w.b, in[0].t.DType
-	low := math.Inf(-1)
-	var mask *ir.Value
-	if len(in) > 3 && in[3] != nil {
-		m := w.value(in[3])
-		if r := len(m.Type.Dims); r < 2 || r > 4 || m.Type.Dims[r-1] > dk[2] {
-			n.fail("the mask is %s", m.Type)
-		}
-		m = ops.Reshape(b, m, slices.Concat(slices.Repeat([]int{1}, 4-len(m.Type.Dims)), m.Type.Dims))
-		if m.Type.DType == dtype.Bool {
-			t := m.Type.With(d)
-			m = ops.Where(b, m, ops.Zeros(b, t), ops.Full(b, t, low))
-		}
-		if short := dk[2] - m.Type.Dims[3]; short > 0 { // keys beyond the mask are hidden
-			m = ops.Pad(b, m, make([]int, 4), []int{0, 0, 0, short}, nil, low)
-		}
-		full := []int{m.Type.Dims[0], m.Type.Dims[1], dq[2], dk[2]}
-		if _, ok := broadcast(full, []int{dq[0], dq[1], dq[2], dk[2]}); !ok || m.Type.DType != d {
-			n.fail("the mask is %s for queries %v and keys %v", m.Type, dq, dk)
-		}
-		mask = ops.BroadcastTo(b, m, full)
+// softmaxPrecision is the element type that the node wants its softmax computed in, def when it says nothing.
+func (n *node) softmaxPrecision(def dtype.DType) dtype.DType {
+	if n.attrs["softmax_precision"] == nil {
+		return def
 	}
-	if n.int("is_causal", 0) == 0 {
-		return mask
+	d, err := convertType(int32(n.int("softmax_precision", 0)))
+	if err != nil || !d.IsFloat() {
+		n.fail("softmax_precision %d is no float type", n.int("softmax_precision", 0))
 	}
-	c := n.array(ir.T(d, 1, 1, dq[2], dk[2]))
-	for e := range c.F {
-		if e%dk[2] > e/dk[2]+past {
-			c.F[e] = low
-		}
-	}
-	causal := ops.Const(b, c.Tensor())
-	if mask == nil {
-		return causal
-	}
-	return ops.Add(b, mask, ops.Expand(b, causal, mask.Type.Dims))
-}
-
-func (w *walker) cappedAttention(q, k, v, mask *ir.Value, scale, softcap float64) *ir.Value {
-	b, groups := w.b, q.Type.Dims[1]/k.Type.Dims[1]
-	repeat := func(x *ir.Value) *ir.Value {
-		d := x.Type.Dims
-		x = ops.Expand(b, ops.Reshape(b, x, []int{d[0], d[1], 1, d[2], d[3]}), []int{d[0], d[1], groups, d[2], d[3]})
-		return ops.Reshape(b, x, []int{d[0], d[1] * groups, d[2], d[3]})
-	}
-	s := ops.MatMulT(b, ops.MulScalar(b, q, scale), repeat(k), false, true)
-	s = ops.MulScalar(b, ops.Tanh(b, ops.MulScalar(b, s, 1/softcap)), softcap)
-	if mask != nil {
-		s = ops.Add(b, s, ops.BroadcastTo(b, mask, s.Type.Dims))
-	}
-	return ops.MatMul(b, ops.Softmax(b, s, 3), repeat(v))
+	return d
 }
 
 // importRotary turns pairs of features by an angle of position: halves, or neighbours when interleaved.
 func importRotary(w *walker, n *node, in []*val) []*val {
-	b, d := w.b, in[0].t.Dims
 	x := w.heads(n, in[0], "num_heads")
-	if len(d) == 4 {
-		d = x.Type.Dims
+	var place *ir.Value
+	if len(in) > 3 && in[3] != nil {
+		place = w.value(in[3])
 	}
+	size := rotated(n, x.Type.Dims[3])
+	cos, sin := w.angles(n, w.value(in[1]), place, x.Type.Dims, size/2), w.angles(n, w.value(in[2]), place, x.Type.Dims, size/2)
+	y := w.rotate(x, cos, sin, n.int("interleaved", 0) != 0)
+	if len(in[0].t.Dims) == 3 {
+		y = w.joinHeads(y)
+	}
+	return outs(y)
+}
+
+// rotated is how many of width features are turned: rotary_embedding_dim, or all.
+func rotated(n *node, width int) int {
 	size := n.int("rotary_embedding_dim", 0)
-	width := x.Type.Dims[3]
 	if size == 0 {
 		size = width
 	}
 	if size < 2 || size > width || size%2 != 0 {
 		n.fail("rotary_embedding_dim %d of %d", size, width)
 	}
-	dims := slices.Clone(x.Type.Dims)
-	half := slices.Clone(dims)
-	half[3] = size / 2
-	cos, sin := w.angles(n, in, 1, half), w.angles(n, in, 2, half)
+	return size
+}
+
+// rotate turns the first 2*R features of x[B,H,S,D] by angles whose cosines and sines are [B,H,S,R].
+func (w *walker) rotate(x, cos, sin *ir.Value, interleaved bool) *ir.Value {
+	b, dims, half := w.b, x.Type.Dims, cos.Type.Dims
+	width, size := dims[3], 2*half[3]
 	first, second := ops.SliceDim(b, x, 3, 0, size/2), ops.SliceDim(b, x, 3, size/2, size/2)
-	interleaved := n.int("interleaved", 0) != 0
-	pairs := append(slices.Clone(half), 2)
 	if interleaved {
-		p := ops.Reshape(b, ops.SliceDim(b, x, 3, 0, size), pairs)
+		p := ops.Reshape(b, ops.SliceDim(b, x, 3, 0, size), append(slices.Clone(half), 2))
 		first = ops.Reshape(b, ops.SliceDim(b, p, 4, 0, 1), half)
 		second = ops.Reshape(b, ops.SliceDim(b, p, 4, 1, 1), half)
 	}
@@ -157,34 +130,30 @@ func importRotary(w *walker, n *node, in []*val) []*val {
 	if interleaved {
 		one := append(slices.Clone(half), 1)
 		y = ops.Concat(b, 4, ops.Reshape(b, re, one), ops.Reshape(b, im, one))
-		whole := slices.Clone(dims)
-		whole[3] = size
-		y = ops.Reshape(b, y, whole)
+		y = ops.Reshape(b, y, []int{dims[0], dims[1], dims[2], size})
 	} else {
 		y = ops.Concat(b, 3, re, im)
 	}
 	if size < width {
 		y = ops.Concat(b, 3, y, ops.SliceDim(b, x, 3, size, width-size))
 	}
-	if len(in[0].t.Dims) == 3 {
-		y = ops.Reshape(b, ops.Transpose(b, y, []int{0, 2, 1, 3}), d)
-	}
-	return outs(y)
+	return y
 }
 
-// angles brings a cache of cosines or sines to [B,H,S,size/2]: rows by position id, or one for each place.
-func (w *walker) angles(n *node, in []*val, i int, want []int) *ir.Value {
-	b, v := w.b, w.value(in[i])
-	if len(in) > 3 && in[3] != nil {
-		if len(v.Type.Dims) != 2 {
-			n.fail("operand %d is %s: want [positions,%d]", i, v.Type, want[3])
+// angles brings a cache of cosines or sines to [B,H,S,half] for x of dims [B,H,S,D]: rows of [positions,half] by place
+// [B|1,S], or with no place one row for each of [B|1,S,half].
+func (w *walker) angles(n *node, cache, place *ir.Value, dims []int, half int) *ir.Value {
+	b := w.b
+	if place != nil {
+		if len(cache.Type.Dims) != 2 || !place.Type.DType.IsInt() {
+			n.fail("a cache of angles is %s, positions are %s: want [positions,%d] and integers", cache.Type, place.Type, half)
 		}
-		v = ops.Gather(b, v, w.value(in[3]), 0)
+		cache = ops.Gather(b, cache, place, 0)
 	}
-	if d := v.Type.Dims; len(d) != 3 || d[2] < want[3] || d[1] != want[2] {
-		n.fail("operand %d is %s for %v", i, v.Type, want)
+	if d := cache.Type.Dims; len(d) != 3 || d[2] < half || d[1] != dims[2] || d[0] != 1 && d[0] != dims[0] {
+		n.fail("angles are %s for %v", cache.Type, dims)
 	}
-	v = ops.SliceDim(b, v, 2, 0, want[3])
-	d := v.Type.Dims
-	return ops.BroadcastTo(b, ops.Reshape(b, v, []int{d[0], 1, d[1], d[2]}), want)
+	cache = ops.SliceDim(b, cache, 2, 0, half)
+	d := cache.Type.Dims
+	return ops.BroadcastTo(b, ops.Reshape(b, cache, []int{d[0], 1, d[1], d[2]}), []int{dims[0], dims[1], dims[2], half})
 }

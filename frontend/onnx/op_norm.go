@@ -88,17 +88,14 @@ func importInstanceNorm(w *walker, n *node, in []*val) []*val {
 	if len(d) < 3 || !slices.Equal(in[1].t.Dims, d[1:2]) || !slices.Equal(in[2].t.Dims, d[1:2]) {
 		n.fail("operands are %s, %s and %s: want [N,C,…], [C] and [C]", in[0].t, in[1].t, in[2].t)
 	}
-	x := ops.Reshape(w.b, w.value(in[0]), []int{d[0], d[1], ir.Product(d[2:])})
-	y, _, _ := ops.LayerNorm(w.b, x, nil, nil, ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: 1})
-	return outs(w.affine(ops.Reshape(w.b, y, d), in[1], in[2]))
+	return w.groups(n, in, d[1])
 }
 
 func importGroupNorm(w *walker, n *node, in []*val) []*val {
 	d, groups := in[0].t.Dims, n.int("num_groups", 0)
-	if len(d) < 2 || groups < 1 || d[1]%groups != 0 {
+	if len(d) < 2 || groups < 1 || groups > max(d[1], 1) || d[1]%groups != 0 {
 		n.fail("%d groups of %s", groups, in[0].t)
 	}
-	scale, bias := in[1], in[2]
 	if n.opset < 21 && groups != d[1] { // one scale a group, later one a channel
 		each := func(x *val) *val {
 			if !slices.Equal(x.t.Dims, []int{groups}) {
@@ -107,33 +104,114 @@ func importGroupNorm(w *walker, n *node, in []*val) []*val {
 			v := ops.Expand(w.b, ops.Reshape(w.b, w.value(x), []int{groups, 1}), []int{groups, d[1] / groups})
 			return outs(ops.Reshape(w.b, v, d[1:2]))[0]
 		}
-		scale, bias = each(scale), each(bias)
+		in = []*val{in[0], each(in[1]), each(in[2])}
 	}
-	if !slices.Equal(scale.t.Dims, d[1:2]) || !slices.Equal(bias.t.Dims, d[1:2]) {
-		n.fail("scale %s and bias %s: want %d values", scale.t, bias.t, d[1])
+	if !slices.Equal(in[1].t.Dims, d[1:2]) || !slices.Equal(in[2].t.Dims, d[1:2]) {
+		n.fail("scale %s and bias %s: want %d values", in[1].t, in[2].t, d[1])
 	}
-	x := ops.Reshape(w.b, w.value(in[0]), []int{d[0], groups, ir.Product(d[1:]) / groups})
+	return w.groups(n, in, groups)
+}
+
+// groups normalizes groups of channels of in[0], [N,C,…], and applies a scale and a shift per channel.
+func (w *walker) groups(n *node, in []*val, groups int) []*val {
+	t, d := in[0].t.DType, in[0].t.Dims
+	if in[1].t.DType != t || in[2].t.DType != t {
+		n.fail("operands are %s, %s and %s: want one element type", in[0].t, in[1].t, in[2].t)
+	}
+	x := ops.Reshape(w.b, w.wide(w.value(in[0])), []int{d[0], groups, ir.Product(d[1:]) / groups})
 	y, _, _ := ops.LayerNorm(w.b, x, nil, nil, ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: 1})
-	return outs(w.affine(ops.Reshape(w.b, y, d), scale, bias))
+	y = ops.Reshape(w.b, y, d)
+	scale, bias := in[1], in[2]
+	if y.Type.DType != t {
+		scale, bias = outs(w.wide(w.value(scale)))[0], outs(w.wide(w.value(bias)))[0]
+	}
+	return outs(ops.Cast(w.b, w.affine(y, scale, bias), t))
+}
+
+// wide is x in f32 when it is of half precision: statistics of rows are never computed in less (stash_type).
+func (w *walker) wide(x *ir.Value) *ir.Value {
+	if d := x.Type.DType; d == dtype.F16 || d == dtype.BF16 {
+		return ops.Cast(w.b, x, dtype.F32)
+	}
+	return x
+}
+
+// normAxis is the first normalized dim of a LayerNormalization or RMSNormalization.
+func normAxis(n *node, in []*val) int {
+	d := in[0].t.Dims
+	axis := n.dim(n.int("axis", -1), len(d))
+	for i, x := range in[1:] {
+		if x == nil {
+			continue
+		}
+		if got, ok := broadcast(x.t.Dims, d); !ok || !slices.Equal(got, d) {
+			n.fail("operand %d is %s, which does not broadcast to %v", i+1, x.t, d)
+		}
+	}
+	return axis
+}
+
+// normParam is scale or shift x over the normalized dims; nil and false when it also differs along earlier dims.
+func (w *walker) normParam(x *val, d []int, axis int) (*ir.Value, bool) {
+	if x == nil {
+		return nil, true
+	}
+	own := x.t.Dims
+	for len(own) > len(d)-axis && own[0] == 1 {
+		own = own[1:]
+	}
+	if len(own) > len(d)-axis {
+		return nil, false
+	}
+	if len(own) < len(x.t.Dims) {
+		x = outs(ops.Reshape(w.b, w.value(x), own))[0]
+	}
+	return w.wide(w.spread(x, d[axis:])), true
+}
+
+// normalized applies norm, which scales and shifts over the normalized dims, and what of scale and shift is left.
+func (w *walker) normalized(in []*val, axis int, norm func(x, g, bias *ir.Value) []*ir.Value) []*val {
+	d, t := in[0].t.Dims, in[0].t.DType
+	in = slices.Concat(in, make([]*val, 3-len(in)))
+	g, inside := w.normParam(in[1], d, axis)
+	bias, shifts := w.normParam(in[2], d, axis)
+	if !inside || !shifts {
+		g, bias = nil, nil
+	}
+	res := norm(w.wide(w.value(in[0])), g, bias)
+	if !inside || !shifts {
+		res[0] = ops.Mul(w.b, res[0], w.wide(w.spread(in[1], d)))
+		if in[2] != nil {
+			res[0] = ops.Add(w.b, res[0], w.wide(w.spread(in[2], d)))
+		}
+	}
+	res[0] = ops.Cast(w.b, res[0], t)
+	return outs(res...)
 }
 
 func importLayerNorm(w *walker, n *node, in []*val) []*val {
-	d := in[0].t.Dims
-	axis := n.dim(n.int("axis", -1), len(d))
-	g := w.spread(in[1], d[axis:])
-	var bias *ir.Value
-	if len(in) > 2 && in[2] != nil {
-		bias = w.spread(in[2], d[axis:])
+	axis := normAxis(n, in)
+	return w.normalized(in, axis, func(x, g, bias *ir.Value) []*ir.Value {
+		y, mean, rstd := ops.LayerNorm(w.b, x, g, bias, ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: len(in[0].t.Dims) - axis})
+		return []*ir.Value{y, n.stash(w.b, mean), n.stash(w.b, rstd)}
+	})
+}
+
+// stash is saved statistics in the element type that stash_type names.
+func (n *node) stash(b *ir.Builder, v *ir.Value) *ir.Value {
+	d, err := convertType(int32(n.int("stash_type", 1)))
+	if err != nil || !d.IsFloat() {
+		n.fail("stash_type %d is no float type", n.int("stash_type", 1))
 	}
-	y, mean, rstd := ops.LayerNorm(w.b, w.value(in[0]), g, bias, ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: len(d) - axis})
-	return outs(y, mean, rstd)
+	return ops.Cast(b, v, d)
 }
 
 func importRMSNorm(w *walker, n *node, in []*val) []*val {
-	d := in[0].t.Dims
-	axis := n.dim(n.int("axis", -1), len(d))
-	y, rstd := ops.RMSNorm(w.b, w.value(in[0]), w.spread(in[1], d[axis:]), ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: len(d) - axis})
-	return outs(y, rstd)
+	axis := normAxis(n, in)
+	return w.normalized(in, axis, func(x, g, _ *ir.Value) []*ir.Value {
+		y, rstd := ops.RMSNorm(w.b, x, g, ops.NormAttrs{Eps: n.float("epsilon", 1e-5), Dims: len(in[0].t.Dims) - axis})
+		return []*ir.Value{y, n.stash(w.b, rstd)}
+	})
 }
 
 // importSoftmax: before opset 13 the dims from axis on (1 when not given) are one row.

@@ -42,7 +42,6 @@ var pointwiseRows = []row{
 	{op: "PRelu", since: 7, min: 2, max: 2, rule: importPRelu},
 	{op: "ThresholdedRelu", since: 10, min: 1, max: 1, rule: importThresholdedRelu},
 	{op: "Gelu", since: 20, min: 1, max: 1, rule: importGelu},
-	{op: "com.microsoft.Gelu", since: 1, min: 1, max: 1, rule: importGelu},
 
 	{op: "Add", since: 7, min: 2, max: 2, rule: map2(ops.Add)},
 	{op: "Sub", since: 7, min: 2, max: 2, rule: map2(ops.Sub)},

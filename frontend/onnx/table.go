@@ -27,7 +27,9 @@ func init() {
 	table = slices.Concat(
 		attentionRows,
 		castRows,
+		contribRows,
 		flowRows,
+		linearAttentionRows,
 		indexRows,
 		linearRows,
 		loopRows,
@@ -39,6 +41,7 @@ func init() {
 		sequenceRows,
 		shapeRows,
 	)
+	table = append(table, aliasRows(table)...)
 	slices.SortStableFunc(table, func(a, b row) int {
 		if a.op != b.op {
 			return map[bool]int{true: -1, false: 1}[a.op < b.op]

@@ -224,20 +224,55 @@ func attentionGradParts(b *ir.Builder, op *ir.Op) []*ir.Value {
 	return []*ir.Value{dq, dk, dv}
 }
 
-// attentionVJP also handles a gradient of lse, though training has none.
+// attentionVJP also handles a gradient of lse, though training has none, and one of the mask: with ds the gradient of
+// the scores, that of the mask is their sum over the dims that the mask repeats. The mask's part recomputes the
+// probabilities whole; it is dropped again when no parameter is behind the mask.
 func attentionVJP(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 	grads := make([]*ir.Value, len(op.In))
+	a, mask := op.Attrs.(AttentionAttrs), operand(op, 3)
 	if dy[0] != nil {
-		dq, dk, dv := AttentionGrad(b, op.Attrs.(AttentionAttrs), op.In[0], op.In[1], op.In[2], operand(op, 3), op.Out[0], op.Out[1], dy[0])
+		dq, dk, dv := AttentionGrad(b, a, op.In[0], op.In[1], op.In[2], mask, op.Out[0], op.Out[1], dy[0])
 		copy(grads, []*ir.Value{dq, dk, dv})
 	}
+	if dy[1] == nil && mask == nil {
+		return grads
+	}
+	p := newAttnParts(b, op)
+	prob := p.probs(op.Out[1])
 	if dy[1] != nil {
-		p := newAttnParts(b, op)
-		prob := p.probs(op.Out[1])
 		dq, dk := p.scoreGrads(Mul(b, prob, like(b, Reshape(b, dy[1], []int{p.B, p.H, p.Sq, 1}), prob)))
 		grads[0], grads[1] = plus(b, grads[0], dq), plus(b, grads[1], dk)
 	}
+	if mask != nil {
+		grads[3] = p.maskGrad(prob, op.Out[0], dy, mask.Type.Dims)
+	}
 	return grads
+}
+
+// maskGrad is the gradient of the mask, of the given dims, from the probabilities, out and the gradients of out and lse.
+func (p attnParts) maskGrad(prob, out *ir.Value, dy []*ir.Value, dims []int) *ir.Value {
+	b := p.b
+	var inner *ir.Value // of each score, before the factor prob
+	if dy[0] != nil {
+		dout := p.swap(dy[0])
+		delta := ReduceSum(b, Mul(b, p.swap(out), dout), 3)
+		dp := MatMulT(b, dout, p.v, false, true)
+		inner = Sub(b, dp, like(b, delta, dp))
+	}
+	if dy[1] != nil {
+		inner = plus(b, inner, like(b, Reshape(b, dy[1], []int{p.B, p.H, p.Sq, 1}), prob))
+	}
+	ds := Mul(b, prob, inner)
+	var repeated []int
+	for i, n := range dims {
+		if n != ds.Type.Dims[i] {
+			repeated = append(repeated, i)
+		}
+	}
+	if len(repeated) == 0 {
+		return ds
+	}
+	return ReduceSum(b, ds, repeated...)
 }
 
 func attentionSamples(*rand.Rand) []ir.Sample {

@@ -12,9 +12,6 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// constant lists operands that by design get no gradient although the result depends on them smoothly: masks.
-var constant = map[string][]int{"attention": {3}}
-
 // through lists ops whose gradient is by design that of the operand, and not the derivative of the rounding they do.
 var through = []string{"round_through", "cast_through"}
 
@@ -96,7 +93,7 @@ func gradient(x *instance, set []int, r *rand.Rand) error {
 		return err
 	}
 	for i, v := range op.In {
-		if v == nil || x.in[i].F == nil || slices.Contains(constant[op.Def.Name], i) {
+		if v == nil || x.in[i].F == nil {
 			continue
 		}
 		u := ir.NewArray(v.Type)

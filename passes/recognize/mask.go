@@ -38,7 +38,7 @@ func (m *matcher) maskStep(v *ir.Value) (under *ir.Value, t *maskTerm, why strin
 			}
 		}
 		if m.trained[other] {
-			return nil, nil, "the mask %" + other.Name + " depends on a trained parameter, and attention has no gradient for masks"
+			return nil, nil, "the mask %" + other.Name + " depends on a trained parameter: its gradient needs every probability, which the parts keep"
 		}
 		t = &maskTerm{value: unexpand(other), negate: op.Def == ops.SubDef}
 		if c := evaluate(t.value); c != nil {
