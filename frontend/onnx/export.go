@@ -103,27 +103,14 @@ func (e *exporter) contents(p *Parameter) ([]byte, error) {
 	return p.data()
 }
 
-// laid brings the contents of s's parameter into the layout of the operand.
-func (e *exporter) laid(s *source) ([]byte, error) {
-	data, err := e.contents(s.param)
-	if err != nil {
-		return nil, err
-	}
-	d := s.param.Type.Dims
-	switch s.layout {
-	case transposed:
-		return transposeBytes(data, d[0], d[1], s.param.Type.DType.Size()), nil
-	case repeated:
-		return slices.Repeat(data, ir.Product(s.dims)/max(s.param.Type.Elems(), 1)), nil
-	}
-	return data, nil
-}
+// laid brings the contents of s's parameters into the form of the operand.
+func (e *exporter) laid(s *source) ([]byte, error) { return s.form.bytes(e.contents) }
 
 // initializer is t with its data inside the file and, for a parameter, its new contents.
 func (e *exporter) initializer(t *tensor) (*onnxpb.TensorProto, error) {
 	s := e.m.roles.byName[t.name]
 	external := t.proto.GetDataLocation() == onnxpb.TensorProto_EXTERNAL
-	if s == nil || s.param.Role == RoleConstant {
+	if s == nil || s.constant() {
 		if !external {
 			return t.proto, nil
 		}
@@ -145,23 +132,23 @@ func rawTensor(name string, typ int32, dims []int, data []byte) *onnxpb.TensorPr
 
 // rewire makes operand i of n read an initializer of its own.
 func (e *exporter) rewire(n *node, i int, s *source, byUse map[string]string) error {
-	key := fmt.Sprintf("%d %s %v", s.layout, s.param.Name, s.dims)
+	key, p := s.form.String(), s.param()
 	name := byUse[key]
 	if name == "" {
-		if b := e.m.roles.byName[s.param.Name]; s.layout == direct && b != nil && b.layout == direct && b.param == s.param {
-			name = s.param.Name // the file has it by that name
+		if b := e.m.roles.byName[p.Name]; s.form.op == leaf && b != nil && b.form.op == leaf && b.param() == p {
+			name = p.Name // the file has it by that name
 		} else {
 			data, err := e.laid(s)
 			if err != nil {
 				return err
 			}
-			name = e.fresh(s.param.Name + map[layout]string{transposed: ".T", flat: ".view"}[s.layout])
-			e.extra = append(e.extra, rawTensor(name, elementType(s.param.Type), s.dims, data))
+			name = e.fresh(p.Name + s.form.suffix())
+			e.extra = append(e.extra, rawTensor(name, elementType(p.Type), s.form.typ.Dims, data))
 		}
 		byUse[key] = name
 	}
 	if n.subst.prefix != "" {
-		return ir.Errorf(n.located(), "%q is a copy of its own inside a function, which cannot be exported", s.param.Name)
+		return ir.Errorf(n.located(), "%q is a copy of its own inside a function, which cannot be exported", p.Name)
 	}
 	c := e.copied(n.proto)
 	for len(c.Input) <= i {

@@ -121,20 +121,12 @@ func tieLayout(c, original ir.Type) (layout, error) {
 
 // redirect makes all sources of parameter c read original through the layout lay.
 func (r *roles) redirect(c, original *Parameter, lay layout) {
-	move := func(s *source) {
-		if s.param != c {
-			return
-		}
-		s.param = original
-		if lay == transposed { // twice transposed is direct
-			s.layout = map[layout]layout{direct: transposed, transposed: direct, flat: flat, repeated: repeated}[s.layout]
-		}
-	}
+	by := leafOf(original).as(lay, c.Type.Dims)
 	for _, s := range r.byName {
-		move(s)
+		s.form = s.form.with(c, by)
 	}
 	for _, s := range r.byUse {
-		move(s)
+		s.form = s.form.with(c, by)
 	}
 }
 
@@ -147,7 +139,7 @@ func (r *roles) untie(p *Parameter) {
 			if s == nil {
 				s = r.byName[t.name]
 			}
-			if s == nil || s.param != p {
+			if s == nil || !slices.Contains(s.form.leaves(), p) {
 				continue
 			}
 			if count++; count == 1 {
@@ -157,7 +149,7 @@ func (r *roles) untie(p *Parameter) {
 			c.Name = fmt.Sprintf("%s.%d", p.Name, count-1)
 			c.Reason = "its own copy by --untie"
 			r.params, r.named[c.Name] = append(r.params, &c), &c
-			r.byUse[u] = &source{param: &c, layout: s.layout, dims: s.dims}
+			r.byUse[u] = &source{s.form.with(p, leafOf(&c))}
 		}
 	}
 }

@@ -2,8 +2,6 @@ package onnx
 
 import (
 	"bytes"
-	"fmt"
-	"path"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
@@ -50,11 +48,15 @@ const (
 	repeated          // leading dims were expanded or added
 )
 
-// source is where an operand's value comes from: a parameter, brought into the layout that the node reads.
-type source struct {
-	param  *Parameter
-	layout layout
-	dims   []int // of the operand
+// source is where an operand's value comes from: parameters, brought into the form that the node reads.
+type source struct{ form *form }
+
+// param is the parameter that s reads, the first when there are several.
+func (s *source) param() *Parameter { return s.form.leaves()[0] }
+
+// constant reports whether s reads nothing but constants.
+func (s *source) constant() bool {
+	return !slices.ContainsFunc(s.form.leaves(), func(p *Parameter) bool { return p.Role != RoleConstant })
 }
 
 // operand is one input of one node.
@@ -121,7 +123,7 @@ func (m *Model) decideRoles() (r *roles, err error) {
 			lay, reason = repeated, reason+"; stored once, the exporter had expanded it along the batch"
 		}
 		p := r.add(t, t.name, lay, role, reason)
-		r.byName[t.name] = &source{param: p, layout: lay, dims: t.typ.Dims}
+		r.byName[t.name] = &source{leafOf(p).as(lay, t.typ.Dims)}
 		if m.autoNamed(t.name) {
 			if role == RoleParameter {
 				auto = append(auto, t)
@@ -158,11 +160,16 @@ func (r *roles) finished() (*roles, error) {
 // bound lists the parameters that some operand still reads: ties and splits leave others that nobody reads.
 func (r *roles) bound() map[*Parameter]bool {
 	out := map[*Parameter]bool{}
+	mark := func(s *source) {
+		for _, p := range s.form.leaves() {
+			out[p] = true
+		}
+	}
 	for _, s := range r.byName {
-		out[s.param] = true
+		mark(s)
 	}
 	for _, s := range r.byUse {
-		out[s.param] = true
+		mark(s)
 	}
 	return out
 }
@@ -243,234 +250,4 @@ func transposeBytes(data []byte, rows, cols, size int) []byte {
 		}
 	}
 	return out
-}
-
-// recoverNames binds operands whose PyTorch name the exporter's metadata still tells, where the file's
-// tensor has another: folded transposes (val_14) and merged equal tensors.
-func (r *roles) recoverNames(t *tensor) error {
-	for _, u := range r.uses[t.name] {
-		placeholder, lay := fxOperand(u.n, u.i, t.typ.Dims)
-		name := r.m.torch.params[placeholder]
-		role := RoleParameter
-		if name == "" {
-			name, role = r.m.torch.buffers[placeholder], RoleBuffer
-		}
-		if name == "" || name == t.name || role == RoleBuffer && u.n.op != "BatchNormalization" {
-			continue
-		}
-		if lay == transposed && len(t.typ.Dims) != 2 {
-			continue
-		}
-		p, err := r.recovered(t, name, lay, role)
-		if err != nil {
-			return err
-		}
-		if p != nil {
-			r.byUse[u] = &source{param: p, layout: lay, dims: t.typ.Dims}
-		}
-	}
-	return nil
-}
-
-// recovered finds or makes the parameter called name with t's contents; nil when the contents disagree.
-func (r *roles) recovered(t *tensor, name string, lay layout, role string) (*Parameter, error) {
-	if p := r.named[name]; p != nil {
-		same := p.Initializer == t.name && p.Transposed == (lay == transposed)
-		if !same {
-			r.m.warn("initializer %q is not the value of %q, which its use names; both are kept", t.name, name)
-			return nil, nil
-		}
-		return p, nil
-	}
-	if other := r.m.inits[name]; other != nil {
-		equal, err := r.equal(t, other, lay)
-		if err != nil || !equal {
-			return nil, err
-		}
-		p := r.add(other, name, direct, role, "named by the exporter's record of the PyTorch call")
-		r.byName[name] = &source{param: p, dims: other.typ.Dims}
-		return p, nil
-	}
-	why := "merged with equal tensors by the exporter; its own copy restored from the record of the PyTorch call"
-	if lay == transposed {
-		why = "transpose folded by the exporter; name and layout restored from the record of the PyTorch call"
-	} else if len(r.uses[t.name]) == 1 {
-		why = "renamed by the exporter; name restored from the record of the PyTorch call"
-	}
-	return r.add(t, name, lay, role, why), nil
-}
-
-// equal compares t, seen through a layout, with other, byte for byte.
-func (r *roles) equal(t, other *tensor, lay layout) (bool, error) {
-	if t.typ.DType != other.typ.DType || t.typ.Elems() != other.typ.Elems() {
-		return false, nil
-	}
-	a, err := t.bytes()
-	if err != nil {
-		return false, err
-	}
-	b, err := other.bytes()
-	if err != nil {
-		return false, err
-	}
-	switch lay {
-	case transposed:
-		rows, cols, size := t.typ.Dims[0], t.typ.Dims[1], t.typ.DType.Size()
-		if len(other.typ.Dims) != 2 || rows != other.typ.Dims[1] || cols != other.typ.Dims[0] {
-			return false, nil
-		}
-		for k := range min(rows, cols) { // most pairs differ already in the diagonal's neighbours
-			x, y := (k*cols+(k+1)%cols)*size, ((k+1)%cols*rows+k)*size
-			if !bytes.Equal(a[x:x+size], b[y:y+size]) {
-				return false, nil
-			}
-		}
-		return bytes.Equal(transposeBytes(a, t.typ.Dims[0], t.typ.Dims[1], t.typ.DType.Size()), b), nil
-	case flat:
-		return slices.Equal(squeezed(t.typ.Dims), squeezed(other.typ.Dims)) && bytes.Equal(a, b), nil
-	}
-	return slices.Equal(t.typ.Dims, other.typ.Dims) && bytes.Equal(a, b), nil
-}
-
-// retie makes an unnamed parameter that is an exact copy or transpose of another one a view of it: an
-// exporter that folds the transpose of a tied weight leaves two tensors where the model has one.
-// Named parameters are never tied by content: layers that were deep-copied start out equal and must part.
-func (r *roles) retie(t *tensor) error {
-	if len(t.typ.Dims) != 2 || t.typ.Elems() < 16 || matches(r.m.opts.Untie, t.name) {
-		return nil
-	}
-	if uniform, err := t.uniform(); err != nil || uniform {
-		return err
-	}
-	for _, p := range r.params {
-		o := r.m.inits[p.Initializer]
-		if o == nil || o == t || p.Role == RoleConstant || p.Transposed || o.typ.Elems() != t.typ.Elems() {
-			continue
-		}
-		for _, lay := range []layout{direct, transposed} {
-			if lay == transposed && len(o.typ.Dims) != 2 {
-				continue
-			}
-			same, err := r.equal(t, o, lay)
-			if err != nil {
-				return err
-			}
-			if same {
-				r.byName[t.name] = &source{param: p, layout: lay, dims: t.typ.Dims}
-				form := "a copy"
-				if lay == transposed {
-					form = "the transpose"
-				}
-				p.Reason += fmt.Sprintf("; %q, exactly %s of it, is tied to it", t.name, form)
-				return nil
-			}
-		}
-	}
-	return nil
-}
-
-// retieRows makes an unnamed tensor each of whose rows is exactly one vector parameter a view of that parameter: the
-// exporter folded what the model adds it to, such as the product of a recurrent network's zero first state.
-func (r *roles) retieRows(t *tensor) error {
-	d := t.typ.Dims
-	if len(d) < 2 || d[len(d)-1] < 4 || t.typ.Elems() > maxTable || matches(r.m.opts.Untie, t.name) {
-		return nil
-	}
-	if uniform, err := t.uniform(); err != nil || uniform {
-		return err
-	}
-	data, err := t.bytes()
-	if err != nil {
-		return err
-	}
-	row := len(data) / (t.typ.Elems() / d[len(d)-1])
-	if !bytes.Equal(data[row:], data[:len(data)-row]) {
-		return nil
-	}
-	for _, p := range r.params {
-		if p.Role != RoleParameter || p.Initializer == t.name || !slices.Equal(p.Type.Dims, d[len(d)-1:]) || p.Type.DType != t.typ.DType {
-			continue
-		}
-		if own, err := p.data(); err != nil || !bytes.Equal(own, data[:row]) {
-			continue
-		}
-		r.byName[t.name] = &source{param: p, layout: repeated, dims: d}
-		p.Reason += fmt.Sprintf("; %q, whose rows are exactly it, is tied to it", t.name)
-		return nil
-	}
-	return nil
-}
-
-// unmergeByNode gives each norm its own copy of a scale or bias that optimizers of other tools merged
-// because all of them were ones or zeros. Without a PyTorch record the copy is named after the node.
-func (r *roles) unmergeByNode() {
-	for _, t := range r.m.initList {
-		s := r.byName[t.name]
-		uses := r.unbound(t)
-		if s == nil || s.param.Role != RoleParameter || len(uses) < 2 || len(t.typ.Dims) != 1 {
-			continue
-		}
-		if uniform, err := t.uniform(); err != nil || !uniform {
-			continue
-		}
-		for _, u := range uses[1:] {
-			if part := normPart(u); part != "" && normPart(uses[0]) != "" {
-				p := r.add(t, path.Join(u.n.loc.Node, part), direct, RoleParameter,
-					fmt.Sprintf("its own copy of %q, which several norms share because all its values are equal", t.name))
-				r.byUse[u] = &source{param: p, dims: t.typ.Dims}
-			}
-		}
-	}
-}
-
-// normPart names what operand u is to a normalization: weight, bias, or "" when it is neither.
-func normPart(u operand) string {
-	switch u.n.op {
-	case "LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization":
-		return []string{"", "weight", "bias", "", ""}[min(u.i, 4)]
-	}
-	return ""
-}
-
-// restoreBiases puts back all-zero biases that the exporter's optimizer removed: the recorded PyTorch call
-// still names them, and training would have moved them away from zero.
-func (r *roles) restoreBiases() {
-	for _, n := range r.m.nodes {
-		i, arg := 2, 2
-		switch {
-		case n.op == "Gemm" && n.fx.is("linear"):
-		case n.op == "Gemm" && n.fx.is("addmm"):
-			arg = 0
-		case n.op == "Conv" && n.fx.is("conv1d", "conv2d", "conv3d", "convolution"):
-		default:
-			continue
-		}
-		name := r.m.torch.params[n.fx.arg(arg)]
-		weight := r.m.inits[n.input(1)]
-		if name == "" || n.has(i) || weight == nil || len(weight.typ.Dims) < 2 || r.named[name] != nil {
-			continue
-		}
-		size := weight.typ.Dims[0]
-		if n.op == "Gemm" && n.int("transB", 0) == 0 {
-			size = weight.typ.Dims[1]
-		}
-		p := &Parameter{Name: name, Type: ir.T(weight.typ.DType, size), Role: RoleParameter,
-			Reason: "all zeros, so the exporter dropped it; restored from the record of the PyTorch call"}
-		p.data = func() ([]byte, error) { return make([]byte, p.Type.Bytes()), nil }
-		p.DType, p.Dims = p.Type.DType.String(), p.Type.Dims
-		r.params, r.named[name] = append(r.params, p), p
-		for len(n.in) <= i {
-			n.in = append(n.in, "")
-		}
-		n.in[i] = name
-		r.byUse[operand{n, i}] = &source{param: p, dims: p.Type.Dims}
-	}
-}
-
-// input is the name of input i, "" when it is absent.
-func (n *node) input(i int) string {
-	if i < len(n.in) {
-		return n.in[i]
-	}
-	return ""
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // val is a value of the graph during the walk: known on the host, computed by the program, or a sequence. An optional
@@ -35,20 +34,14 @@ type walker struct {
 	gate   *gate   // of a subgraph that counts only under a condition; nil for others
 	folded *int    // elements of all folded tensors
 	depth  int
-	views  map[viewKey]*ir.Value // parameters as nodes read them
-	absent map[string]string     // results that rules do not make, and of which node
-	steps  *int                  // of all unrolled loops
+	views  map[string]*ir.Value // parameters as nodes read them, by form
+	absent map[string]string    // results that rules do not make, and of which node
+	steps  *int                 // of all unrolled loops
 
 	outputs []string // of the main graph, for each result of the program
 
 	counter  *ir.Value // the step, for dropout; nil until the first one
 	dropouts int
-}
-
-type viewKey struct {
-	p   *Parameter
-	lay layout
-	as  string // the dims
 }
 
 // Import builds func @forward: inputs, then parameters and buffers, then the ops of the graph; its results are
@@ -89,7 +82,7 @@ func (m *Model) importOnce() (*importResult, error) {
 		return nil, err
 	}
 	f := &ir.Func{Name: "forward"}
-	w := &walker{m: m, r: r, b: ir.NewBuilder(f), env: map[string]*val{}, folded: new(int), views: map[viewKey]*ir.Value{},
+	w := &walker{m: m, r: r, b: ir.NewBuilder(f), env: map[string]*val{}, folded: new(int), views: map[string]*ir.Value{},
 		absent: map[string]string{}, steps: new(int)}
 	if err := w.run(live, dims); err != nil {
 		return nil, err
@@ -306,7 +299,7 @@ func (w *walker) lookup(name string) *val {
 	if t.bad != nil {
 		panic(ir.Errorf(w.b.Loc, "%v", t.bad))
 	}
-	if s := w.r.byName[name]; s != nil && s.param.Role != RoleConstant {
+	if s := w.r.byName[name]; s != nil && !s.constant() {
 		return w.sourceVal(s)
 	}
 	x := &val{t: t.typ, init: t}
@@ -314,30 +307,26 @@ func (w *walker) lookup(name string) *val {
 	return x
 }
 
-// sourceVal is a parameter seen in the layout its reader wants.
+// sourceVal is what a source gives, built once. Constants stay known on the host.
 func (w *walker) sourceVal(s *source) *val {
-	p := s.param
-	if p.Role == RoleConstant { // a constant that took part in a tie
-		return &val{t: w.m.inits[p.Initializer].typ, init: w.m.inits[p.Initializer]}
+	p := s.param()
+	if s.constant() {
+		data, err := s.form.bytes((*Parameter).contents)
+		if err != nil {
+			panic(ir.Errorf(w.b.Loc, "%v", err))
+		}
+		return &val{t: s.form.typ, init: &tensor{name: p.Name, typ: s.form.typ, data: data}}
 	}
-	v := p.value
-	if s.layout == direct {
-		return &val{t: v.Type, v: v}
+	if s.form.op == leaf {
+		return &val{t: p.Type, v: p.value}
 	}
-	key := viewKey{p, s.layout, fmt.Sprint(s.dims)}
+	key := s.form.String()
 	if made := w.views[key]; made != nil {
 		return &val{t: made.Type, v: made}
 	}
-	switch s.layout {
-	case transposed:
-		v = w.b.Rename(ops.Transpose(w.b, v, []int{1, 0}), p.Name+".T")
-	case flat:
-		v = w.b.Rename(ops.Reshape(w.b, v, s.dims), p.Name+".view")
-	case repeated:
-		if more := len(s.dims) - len(v.Type.Dims); more > 0 {
-			v = ops.Reshape(w.b, v, slices.Concat(slices.Repeat([]int{1}, more), v.Type.Dims))
-		}
-		v = w.b.Rename(ops.Expand(w.b, v, s.dims), p.Name+".expand")
+	v := s.form.emit(w)
+	if v != p.value {
+		v = w.b.Rename(v, p.Name+s.form.suffix())
 	}
 	w.views[key] = v
 	return &val{t: v.Type, v: v}

@@ -1,0 +1,108 @@
+package onnx
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+)
+
+// retie makes an unnamed parameter that is an exact copy or transpose of another one a view of it: an
+// exporter that folds the transpose of a tied weight leaves two tensors where the model has one.
+// Named parameters are never tied by content: layers that were deep-copied start out equal and must part.
+func (r *roles) retie(t *tensor) error {
+	if len(t.typ.Dims) != 2 || t.typ.Elems() < 16 || matches(r.m.opts.Untie, t.name) {
+		return nil
+	}
+	if uniform, err := t.uniform(); err != nil || uniform {
+		return err
+	}
+	for _, p := range r.params {
+		o := r.m.inits[p.Initializer]
+		if o == nil || o == t || p.Role == RoleConstant || p.Transposed || o.typ.Elems() != t.typ.Elems() {
+			continue
+		}
+		for _, lay := range []layout{direct, transposed} {
+			if lay == transposed && len(o.typ.Dims) != 2 {
+				continue
+			}
+			same, err := r.equal(t, o, lay)
+			if err != nil {
+				return err
+			}
+			if same {
+				r.byName[t.name] = &source{leafOf(p).as(lay, t.typ.Dims)}
+				form := "a copy"
+				if lay == transposed {
+					form = "the transpose"
+				}
+				p.Reason += fmt.Sprintf("; %q, exactly %s of it, is tied to it", t.name, form)
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// retieRows makes an unnamed tensor each of whose rows is exactly one vector parameter a view of that parameter: the
+// exporter folded what the model adds it to, such as the product of a recurrent network's zero first state.
+func (r *roles) retieRows(t *tensor) error {
+	d := t.typ.Dims
+	if len(d) < 2 || d[len(d)-1] < 4 || t.typ.Elems() > maxTable || matches(r.m.opts.Untie, t.name) {
+		return nil
+	}
+	if uniform, err := t.uniform(); err != nil || uniform {
+		return err
+	}
+	data, err := t.bytes()
+	if err != nil {
+		return err
+	}
+	row := len(data) / (t.typ.Elems() / d[len(d)-1])
+	if !bytes.Equal(data[row:], data[:len(data)-row]) {
+		return nil
+	}
+	for _, p := range r.params {
+		if p.Role != RoleParameter || p.Initializer == t.name || !slices.Equal(p.Type.Dims, d[len(d)-1:]) || p.Type.DType != t.typ.DType {
+			continue
+		}
+		if own, err := p.data(); err != nil || !bytes.Equal(own, data[:row]) {
+			continue
+		}
+		r.byName[t.name] = &source{leafOf(p).expand(d)}
+		p.Reason += fmt.Sprintf("; %q, whose rows are exactly it, is tied to it", t.name)
+		return nil
+	}
+	return nil
+}
+
+// unmergeByNode gives each norm its own copy of a scale or bias that optimizers of other tools merged
+// because all of them were ones or zeros. Without a PyTorch record the copy is named after the node.
+func (r *roles) unmergeByNode() {
+	for _, t := range r.m.initList {
+		s := r.byName[t.name]
+		uses := r.unbound(t)
+		if s == nil || s.param().Role != RoleParameter || len(uses) < 2 || len(t.typ.Dims) != 1 {
+			continue
+		}
+		if uniform, err := t.uniform(); err != nil || !uniform {
+			continue
+		}
+		for _, u := range uses[1:] {
+			if part := normPart(u); part != "" && normPart(uses[0]) != "" {
+				p := r.add(t, path.Join(u.n.loc.Node, part), direct, RoleParameter,
+					fmt.Sprintf("its own copy of %q, which several norms share because all its values are equal", t.name))
+				r.byUse[u] = &source{leafOf(p)}
+			}
+		}
+	}
+}
+
+// normPart names what operand u is to a normalization: weight, bias, or "" when it is neither.
+func normPart(u operand) string {
+	switch u.n.op {
+	case "LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization":
+		return []string{"", "weight", "bias", "", ""}[min(u.i, 4)]
+	}
+	return ""
+}
