@@ -3,10 +3,12 @@ package onnx
 import (
 	"fmt"
 	"math"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 )
 
@@ -141,24 +143,31 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 		return RoleConstant, "a constant in the PyTorch signature that the file carries", nil
 	}
 	auto := r.m.autoNamed(t.name)
-	if t.typ.Elems() <= 1 && auto {
+	if from, known := r.m.torch.origins(t.name); known && auto && len(from) == 0 {
+		return RoleConstant, "folded by the exporter from constants", nil
+	} else if known && auto {
+		return RoleParameter, "computed by the exporter from " + strings.Join(from, ", "), nil
+	}
+	if t.typ.Elems() <= 1 && auto && !r.scalarBias(t, uses) {
 		return RoleConstant, "a scalar", nil
+	}
+	if !auto && r.m.torchScript() {
+		if buffer := r.bufferBefore(t); buffer != "" {
+			return RoleConstant, fmt.Sprintf("a buffer: in PyTorch's order it follows %q, a buffer of the same module", buffer), nil
+		}
+	}
+	if r.inputScaling(t, uses) {
+		return RoleConstant, "scales the model's input (--train it if it is a parameter)", nil
 	}
 	for _, u := range uses {
 		if what := weightUse(u); what != "" && u.n.op != "Gather" && !(auto && isIdentityNorm(u)) {
 			return RoleParameter, what, nil
 		}
 	}
-	if t.typ.Elems() <= maxTable {
-		a, err := t.array()
-		if err != nil {
-			return "", "", err
-		}
-		if what := tableLike(a); what != "" {
-			return RoleConstant, what, nil
-		}
+	if what, err := t.looksFixed(); err != nil || what != "" {
+		return RoleConstant, what, err
 	}
-	if slices.ContainsFunc(uses, isInitialState) {
+	if slices.ContainsFunc(uses, isInitialState) && (auto || !r.m.torchScript()) {
 		return RoleConstant, "the initial state of a recurrent network", nil
 	}
 	if auto && allOf(uses, isIdentityNorm) {
@@ -175,8 +184,7 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 // classifyRest handles tensors that are only added, multiplied, joined or reshaped.
 func (r *roles) classifyRest(t *tensor, uses []operand, auto bool) (string, string, error) {
 	arithmetic := slices.ContainsFunc(uses, func(u operand) bool {
-		return strings.Contains(" Add Sub Mul Div Concat Gather Slice Expand Transpose Reshape Unsqueeze Squeeze Cast "+
-			"Identity PRelu Gemm LSTM Split ", " "+u.n.op+" ")
+		return computes[u.n.op] && (u.i == 0 || u.n.op != "Pow" && u.n.op != "Pad")
 	})
 	op := uses[0].n.op
 	switch {
@@ -184,19 +192,95 @@ func (r *roles) classifyRest(t *tensor, uses []operand, auto bool) (string, stri
 		return RoleParameter, "PyTorch's name for a tensor of the model, and it looks like neither a mask nor a table", nil
 	case !arithmetic:
 		return RoleConstant, "only used by " + op, nil
-	case r.m.torch.known() && len(r.leftover) == 0:
+	case r.m.torch.known() && len(r.lostNames(r.leftover)) == 0:
 		return RoleConstant, "the file accounts for every parameter in its PyTorch signature without it", nil
 	case r.m.torch.known():
 		why := fmt.Sprintf("used by %s; the file has no tensor of the PyTorch parameter %s, this may be part of it", op,
-			strings.Join(r.leftover, ", "))
+			strings.Join(r.lostNames(r.leftover), ", "))
 		r.m.warn("%q is trained: %s (--freeze %[1]q if it is a constant)", t.name, why)
 		return RoleParameter, why, nil
+	case r.scalarBias(t, uses):
+		return RoleParameter, "the bias of a layer with one output", nil
 	case t.typ.Elems() <= 1 && !strings.Contains(t.name, "."):
 		return RoleConstant, "a scalar", nil
 	case auto && len(t.typ.Dims) == 0:
 		return RoleConstant, "a scalar", nil
 	}
 	return RoleParameter, "a float tensor used by " + op + " that looks like neither a mask nor a table", nil
+}
+
+// computes are the operators whose float operands may be trained, beside those that mark weights. Operands of others
+// (the scales of Resize, bounds of Clip, a value to fill with) are part of the program.
+var computes = setOf("Add Sub Mul Div Sum Mean Max Min Pow Concat Gather GatherND Slice Split Expand Tile Transpose Reshape Flatten " +
+	"Unsqueeze Squeeze Cast Identity Pad PRelu Gemm LSTM GRU RNN Einsum Where Neg Exp Log Sqrt Reciprocal Softplus Sigmoid Tanh Abs " +
+	"Relu Softmax ReduceSum ReduceMean ReduceL2 ReduceSumSquare If Loop Scan LpNormalization " +
+	"com.microsoft.BiasAdd com.microsoft.BiasGelu com.microsoft.FastGelu com.microsoft.BiasSplitGelu com.microsoft.Attention " +
+	"com.microsoft.MultiHeadAttention com.microsoft.PackedAttention com.microsoft.EmbedLayerNormalization com.microsoft.GatedRelativePositionBias")
+
+func setOf(words string) map[string]bool {
+	out := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		out[w] = true
+	}
+	return out
+}
+
+// looksFixed tells by its contents that t is never trained; "" when it may be.
+func (t *tensor) looksFixed() (string, error) {
+	if t.typ.Elems() > maxTable {
+		return "", nil
+	}
+	a, err := t.array()
+	if err != nil {
+		return "", err
+	}
+	return tableLike(a), nil
+}
+
+// bufferBefore names a buffer of t's module that PyTorch lists before t: TorchScript files keep the order of state_dict,
+// in which a module's parameters come before its buffers. Integers, running statistics, masks and tables are buffers.
+func (r *roles) bufferBefore(t *tensor) string {
+	module := path.Dir(strings.ReplaceAll(t.name, ".", "/"))
+	for _, o := range r.m.initList {
+		if o == t {
+			break
+		}
+		if o.bad != nil || r.m.autoNamed(o.name) || path.Dir(strings.ReplaceAll(o.name, ".", "/")) != module {
+			continue
+		}
+		if !o.typ.DType.IsFloat() || slices.ContainsFunc(r.uses[o.name], isStatistic) {
+			return o.name
+		}
+		weight := slices.ContainsFunc(r.uses[o.name], func(u operand) bool { return weightUse(u) != "" })
+		if what, err := o.looksFixed(); err == nil && what != "" && !weight {
+			return o.name
+		}
+	}
+	return ""
+}
+
+// inputScaling reports whether a converter's tensor is subtracted from the model's input or divides it: the mean and
+// deviation of the data that a preprocessing layer holds. PyTorch's files tell parameters from buffers.
+func (r *roles) inputScaling(t *tensor, uses []operand) bool {
+	if r.m.torchScript() || r.m.torch.known() || len(uses) == 0 {
+		return false
+	}
+	for _, u := range uses {
+		if u.n.op != "Sub" && u.n.op != "Div" || u.i != 1 {
+			return false
+		}
+		name := u.n.in[0]
+		for n := r.maker(name); n != nil; n = r.maker(name) {
+			if !setOf("Transpose Cast Sub Div Mul Identity Reshape")[n.op] || n.input(0) == "" {
+				return false
+			}
+			name = n.input(0)
+		}
+		if !slices.ContainsFunc(r.m.inputs, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == name }) {
+			return false
+		}
+	}
+	return true
 }
 
 func allOf(uses []operand, f func(operand) bool) bool {
@@ -214,9 +298,9 @@ func isIdentityNorm(u operand) bool { return u.n.op == "InstanceNormalization" }
 // weightUse says why operand u marks a trained weight, or "".
 func weightUse(u operand) string {
 	switch u.n.op {
-	case "MatMul", "Gemm":
+	case "MatMul", "Gemm", "com.microsoft.FusedMatMul", "com.microsoft.FusedGemm", "com.microsoft.GemmFastGelu", "com.microsoft.TransposeMatMul":
 		return "an operand of a matrix product"
-	case "Conv", "ConvTranspose":
+	case "Conv", "ConvTranspose", "DeformConv", "com.microsoft.FusedConv":
 		return "the weight or bias of a convolution"
 	case "LSTM", "GRU", "RNN":
 		if u.i <= 3 {

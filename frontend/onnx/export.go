@@ -85,7 +85,7 @@ func (e *exporter) run(inference bool) error {
 		e.inferenceForm()
 	}
 	e.graph.Initializer = append(inits, e.extra...)
-	nodes := slices.Clone(e.graph.Node)
+	nodes := slices.DeleteFunc(slices.Clone(e.graph.Node), func(n *onnxpb.NodeProto) bool { return e.m.adopted[n] })
 	for i, n := range nodes {
 		if c := e.made[n]; c != nil {
 			nodes[i] = c

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -243,6 +244,10 @@ func (f *form) mapBytes(data []byte) []byte {
 	a := (&ir.Tensor{Type: f.typ, Data: data}).Array()
 	if f.fn == "*c" {
 		each(a.F, func(x float64) float64 { return x * f.scale })
+		return settle(a).Tensor().Data
+	}
+	if f.fn == "Softplus" {
+		each(a.F, func(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) })
 		return settle(a).Tensor().Data
 	}
 	return folders[f.fn](&node{op: f.fn}, []*ir.Array{a})[0].Tensor().Data

@@ -165,24 +165,54 @@ func (r *roles) warnLost() {
 	}
 	r.warnFolded()
 	if len(folded) > 0 {
-		r.m.warn("%d batch normalizations were folded into convolutions when the model was exported (%s); they "+
-			"cannot be trained as such, and a training step differs from PyTorch's. Export with "+
-			"torch.onnx.export(..., dynamo=True, optimize=False) to keep them", len(folded), folded[0])
+		r.m.warn("%d batch normalizations were folded into convolutions when the model was exported (%s): their scales, shifts and running "+
+			"statistics are lost, and a training step differs from PyTorch's. %s", len(folded), folded[0], instead)
 	}
 }
 
-// warnFolded names the PyTorch parameters of which only something computed from them is left, such as the exponential of
-// a learned scale or the product of weight_norm: steps on that are others than PyTorch's, and a scalar is not trained.
+// instead says how to export a model so that all of it can be trained.
+const instead = `Export it with: import gtc; gtc.export(model, (example_input,), "model.onnx"); or with ` +
+	`torch.onnx.export(model, (example_input,), "model.onnx", dynamo=True, optimize=False)`
+
+// warnFolded names the PyTorch parameters of which only something computed from them is left, such as the product of
+// weight_norm: steps on that are others than PyTorch's. A parameter that the record mentions nowhere is tied to another
+// one, unless arithmetic is missing that may have had it as an operand.
 func (r *roles) warnFolded() {
-	var lost []string
-	for _, name := range r.leftover {
-		if r.named[name] == nil {
+	computed := map[string]bool{}
+	var of []string
+	for _, t := range r.m.initList {
+		s := r.byName[t.name]
+		if s == nil || !r.m.autoNamed(t.name) {
+			continue
+		}
+		from, known := r.m.torch.origins(t.name)
+		switch {
+		case !known && r.m.torch.known() && len(r.m.torch.from) == 0 && !plainNames.MatchString(t.name):
+			from = r.leftover // an older exporter: it may be computed from any of them
+		case s.constant() || s.param().Origin != "" || s.param().Name != t.name:
+			continue
+		}
+		for _, name := range from {
+			computed[name] = true
+		}
+		if len(from) > 0 {
+			of = append(of, fmt.Sprintf("%q", t.name))
+		}
+	}
+	var lost, dropped []string
+	for _, name := range r.lostNames(r.leftover) {
+		if computed[name] {
 			lost = append(lost, name)
+		} else {
+			dropped = append(dropped, name)
 		}
 	}
 	if len(lost) > 0 {
-		r.m.warn("the file has no tensor of the PyTorch parameters %s: they were tied to others, or the exporter kept only what "+
-			"it computed from them, and steps on that may differ from PyTorch's. Export with "+
-			"torch.onnx.export(..., dynamo=True, optimize=False) to keep them", strings.Join(lost, ", "))
+		r.m.warn("the exporter kept only what it computed from the PyTorch parameters %s (it is in %s): steps on that differ "+
+			"from PyTorch's. %s", strings.Join(lost, ", "), strings.Join(of, ", "), instead)
+	}
+	if len(dropped) > 0 && r.gone() {
+		r.m.warn("the file has no tensor of the PyTorch parameters %s: they are tied to others, or the exporter left out a product with ones or a "+
+			"sum with zeros, which is then not trained. %s", strings.Join(dropped, ", "), instead)
 	}
 }

@@ -49,6 +49,9 @@ func (m *Model) index() error {
 		return err
 	}
 	m.nodes, m.visited, m.bodies = in.out, in.visited, map[bodyKey]*body{}
+	if err := m.adoptConstants(); err != nil {
+		return err
+	}
 	m.record = m.readRecord()
 	if err := m.checkNames(seen); err != nil {
 		return err

@@ -65,7 +65,8 @@ type Model struct {
 	closers  []func() error
 	roles    *roles
 	imported *importResult
-	visited  int // nodes inlined so far, subgraphs included
+	adopted  map[*onnxpb.NodeProto]bool // Constant nodes whose tensors are taken for initializers
+	visited  int                        // nodes inlined so far, subgraphs included
 	bodies   map[bodyKey]*body
 }
 

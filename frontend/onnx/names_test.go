@@ -13,8 +13,6 @@ var unmatched = map[string][]string{
 	"gpt2_tiny.opt.onnx":       {"m.transformer.wpe.weight", "m.transformer.wte.weight"},
 	"gpt_loss_inside.opt.onnx": {"pe"}, // folded with its slice
 	"bert_tiny.opt.onnx":       {"m.bert.embeddings.position_embeddings.weight"},
-	"timm_test_vit.opt.onnx":   {"cls_token"},
-	"lstm_lm.opt.onnx":         {"r.bias_hh_l0", "r.bias_hh_l1", "r.bias_ih_l0", "r.bias_ih_l1", "r.weight_ih_l0"},
 	"convnet_bn.opt.onnx":      {"1.bias", "1.weight", "5.bias", "5.weight"},
 }
 

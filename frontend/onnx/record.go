@@ -80,7 +80,7 @@ func (r *roles) fromRecord(rec *record) {
 				}
 			}
 		}
-		r.byName[t.name] = &source{param: r.add(t, t.name, direct, role, reason), dims: t.typ.Dims}
+		r.byName[t.name] = &source{leafOf(r.add(t, t.name, direct, role, reason))}
 	}
 }
 

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -37,12 +38,17 @@ func (r *roles) recoverNames(t *tensor) error {
 // recovered finds or makes the parameter called name with t's contents; nil when the contents disagree.
 func (r *roles) recovered(t *tensor, name string, lay layout, role string) (*Parameter, error) {
 	if p := r.named[name]; p != nil {
-		same := p.Initializer == t.name && p.Transposed == (lay == transposed)
-		if !same {
-			r.m.warn("initializer %q is not the value of %q, which its use names; both are kept", t.name, name)
-			return nil, nil
+		if p.Initializer == t.name && p.Transposed == (lay == transposed) {
+			return p, nil
 		}
-		return p, nil
+		if same, err := r.holds(t, p, lay); err != nil || same {
+			if same {
+				p.Reason += fmt.Sprintf("; %q, another copy of it, is tied to it", t.name)
+			}
+			return p, err
+		}
+		r.m.warn("initializer %q is not the value of %q, which its use names; both are kept", t.name, name)
+		return nil, nil
 	}
 	if other := r.m.inits[name]; other != nil {
 		equal, err := r.equal(t, other, lay)
@@ -60,6 +66,23 @@ func (r *roles) recovered(t *tensor, name string, lay layout, role string) (*Par
 		why = "renamed by the exporter; name restored from the record of the PyTorch call"
 	}
 	return r.add(t, name, lay, role, why), nil
+}
+
+// holds reports whether t, which a node reads through a layout, holds exactly parameter p.
+func (r *roles) holds(t *tensor, p *Parameter, lay layout) (bool, error) {
+	if t.typ.DType != p.Type.DType || t.typ.Elems() != p.Type.Elems() || lay == transposed && len(p.Type.Dims) != 2 {
+		return false, nil
+	}
+	f := leafOf(p).as(lay, t.typ.Dims)
+	if !slices.Equal(f.typ.Dims, t.typ.Dims) {
+		return false, nil
+	}
+	want, err := t.bytes()
+	if err != nil {
+		return false, err
+	}
+	got, err := f.bytes((*Parameter).contents)
+	return bytes.Equal(got, want), err
 }
 
 // equal compares t, seen through a layout, with other, byte for byte.

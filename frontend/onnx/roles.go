@@ -30,6 +30,8 @@ type Parameter struct {
 	// Initializer is the tensor of the file that holds the initial values; empty when the exporter dropped
 	// an all-zero one.
 	Initializer string `json:"initializer,omitempty"`
+	// Origin is the PyTorch parameter that this one is a part of, when the exporter kept no more than that.
+	Origin string `json:"origin,omitempty"`
 	// Transposed says that the file stores the transpose.
 	Transposed bool `json:"transposed,omitempty"`
 
@@ -73,7 +75,8 @@ type roles struct {
 	byName   map[string]*source   // by initializer, for all other operands
 	params   []*Parameter         // in file order, restored ones last
 	named    map[string]*Parameter
-	leftover []string // PyTorch parameters that no node of the file mentions
+	makers   map[string]*node // of values; made when first asked for
+	leftover []string         // PyTorch parameters that no node of the file mentions
 }
 
 // decideRoles finds parameters, buffers and constants. It reads tensor contents only where names cannot tell.
@@ -102,11 +105,24 @@ func (m *Model) decideRoles() (r *roles, err error) {
 			}
 		}
 	}
+	if err := r.recoverRecurrent(); err != nil {
+		return nil, err
+	}
+	if err := r.assign(); err != nil {
+		return nil, err
+	}
+	r.splitConstants()
+	r.unmergeByNode()
+	r.restoreBiases()
+	r.warnLost()
+	return r.finished()
+}
+
+// assign decides about the initializers that no record names, and ties copies.
+func (r *roles) assign() error {
+	m := r.m
 	var auto, rows []*tensor // tensors that exporters named: trained ones, and all
-	for _, t := range m.initList {
-		if t.bad != nil || !t.typ.DType.IsFloat() {
-			continue
-		}
+	for _, t := range r.ordered() {
 		if r.byName[t.name] != nil {
 			continue // another operand's record named it: all its readers share that parameter
 		}
@@ -114,9 +130,15 @@ func (m *Model) decideRoles() (r *roles, err error) {
 		if len(rest) == 0 && len(r.uses[t.name]) > 0 && !slices.Contains(m.outputs, t.name) {
 			continue
 		}
+		if done, err := r.byOrigin(t); err != nil || done {
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		role, reason, err := r.classify(t, rest)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		lay := direct
 		if role == RoleParameter && m.autoNamed(t.name) && m.batchRepeats(t) {
@@ -133,18 +155,15 @@ func (m *Model) decideRoles() (r *roles, err error) {
 	}
 	for _, t := range rows {
 		if err := r.retieRows(t); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, t := range auto {
 		if err := r.retie(t); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	r.unmergeByNode()
-	r.restoreBiases()
-	r.warnLost()
-	return r.finished()
+	return nil
 }
 
 // finished applies the user's wishes and leaves out what nobody reads.
@@ -155,6 +174,23 @@ func (r *roles) finished() (*roles, error) {
 	bound := r.bound()
 	r.params = slices.DeleteFunc(r.params, func(p *Parameter) bool { return !bound[p] })
 	return r, nil
+}
+
+// ordered lists the float initializers in file order, those that were folded from a single parameter last: what they are
+// is told beside that one.
+func (r *roles) ordered() []*tensor {
+	var first, last []*tensor
+	for _, t := range r.m.initList {
+		if t.bad != nil || !t.typ.DType.IsFloat() {
+			continue
+		}
+		if params, _ := r.m.torch.origins(t.name); len(params) == 1 {
+			last = append(last, t)
+		} else {
+			first = append(first, t)
+		}
+	}
+	return append(first, last...)
 }
 
 // bound lists the parameters that some operand still reads: ties and splits leave others that nobody reads.

@@ -131,7 +131,7 @@ func TestLostParameter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(info.Warnings) != 1 || !strings.Contains(info.Warnings[0], "parameters logit_scale:") {
+	if len(info.Warnings) != 1 || !strings.Contains(info.Warnings[0], "parameters logit_scale (it is in \"exp\")") {
 		t.Errorf("warnings %q", info.Warnings)
 	}
 }

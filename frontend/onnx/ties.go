@@ -101,8 +101,13 @@ func (r *roles) unmergeByNode() {
 // normPart names what operand u is to a normalization: weight, bias, or "" when it is neither.
 func normPart(u operand) string {
 	switch u.n.op {
-	case "LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization":
+	case "LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization",
+		"SimplifiedLayerNormalization", "com.microsoft.SimplifiedLayerNormalization", "com.microsoft.LayerNormalization", "com.microsoft.GroupNorm":
 		return []string{"", "weight", "bias", "", ""}[min(u.i, 4)]
+	case "com.microsoft.SkipLayerNormalization":
+		return []string{"", "", "weight", "bias", "skip.bias", ""}[min(u.i, 5)]
+	case "com.microsoft.SkipSimplifiedLayerNormalization":
+		return []string{"", "", "weight", "bias", ""}[min(u.i, 4)]
 	}
 	return ""
 }

@@ -12,11 +12,14 @@ import (
 // fxCall is the PyTorch operation that a node was made from, as the dynamo exporter records it:
 // call_function[target=torch.ops.aten.linear.default](args = (%x, %p_w, %p_b), kwargs = {}).
 type fxCall struct {
+	name   string   // of its result in PyTorch's graph
 	target string   // such as aten.linear.default
 	args   []string // top-level arguments; placeholders keep their % sign
 }
 
 var fxTargetRE = regexp.MustCompile(`target=torch\.ops\.([\w.]+)\]\(args = \(`)
+
+var fxNameRE = regexp.MustCompile(`^\s*%(\w+)`)
 
 // parseFx reads the text of an fx node; anything unexpected gives the empty call.
 func parseFx(text string) fxCall {
@@ -24,7 +27,11 @@ func parseFx(text string) fxCall {
 	if m == nil {
 		return fxCall{}
 	}
-	return fxCall{target: text[m[2]:m[3]], args: splitArgs(text[m[1]:])}
+	name := ""
+	if f := fxNameRE.FindStringSubmatch(text); f != nil {
+		name = f[1]
+	}
+	return fxCall{name: name, target: text[m[2]:m[3]], args: splitArgs(text[m[1]:])}
 }
 
 // splitArgs splits "a, [b, c], d), kwargs = …" at top-level commas up to the closing parenthesis.
@@ -80,12 +87,15 @@ type torchInfo struct {
 	params, buffers map[string]string
 	// kinds maps initializer names to PARAMETER, BUFFER or CONSTANT_TENSOR.
 	kinds map[string]string
+	// from maps initializers that the exporter folded to the names of the tensors that it folded them from.
+	from map[string][]string
 }
 
 var signatureRE = regexp.MustCompile(`(?m)^\s*(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR)\s+target='([^']+)'`)
 
 func readTorch(m *onnxpb.ModelProto) torchInfo {
-	t := torchInfo{params: map[string]string{}, buffers: map[string]string{}, kinds: map[string]string{}}
+	t := torchInfo{params: map[string]string{}, buffers: map[string]string{}, kinds: map[string]string{},
+		from: map[string][]string{}}
 	sig := metaValue(m.MetadataProps, keySignature)
 	if sig == "" {
 		sig = metaValue(m.Graph.MetadataProps, keySignature)
@@ -103,6 +113,9 @@ func readTorch(m *onnxpb.ModelProto) torchInfo {
 	for _, v := range m.Graph.ValueInfo {
 		if k := metaValue(v.MetadataProps, keyKind); k != "" {
 			t.kinds[v.GetName()] = k
+		}
+		if from := metaValue(v.MetadataProps, keyFolded); from != "" {
+			t.from[v.GetName()] = foldedFrom(from)
 		}
 	}
 	return t
