@@ -10,7 +10,7 @@ import (
 // in the elements that it touches.
 func foldByRule(r rule) folder {
 	return func(n *node, in []*ir.Array) []*ir.Array {
-		w := &walker{b: ir.NewBuilder(&ir.Func{Name: "fold"}), env: map[string]*val{}, folded: new(int), views: map[viewKey]*ir.Value{},
+		w := &walker{b: ir.NewBuilder(&ir.Func{Name: "fold"}), env: map[string]*val{}, folded: new(int), views: map[string]*ir.Value{},
 			absent: map[string]string{}}
 		w.b.Loc = n.loc
 		vals := make([]*val, len(in))
