@@ -131,7 +131,7 @@ of ONNX that a model may hold, one a line; those of com.microsoft have that name
 		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: command(func(cmd *cobra.Command, args []string) error {
 			if fromONNX {
-				fmt.Fprintln(cmd.OutOrStdout(), strings.Join(onnx.Operators(), "\n"))
+				fmt.Fprint(cmd.OutOrStdout(), onnx.SurveyText())
 				return nil
 			}
 			fmt.Fprint(cmd.OutOrStdout(), ops.Table())

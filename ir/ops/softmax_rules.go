@@ -73,32 +73,39 @@ func byRow(in []*ir.Array, dim int, f func(out []float64, in [][]float64)) *ir.A
 	return res
 }
 
-// logSumExp is log(sum(exp(row))), and minus infinity when every element is.
-func logSumExp(row []float64) float64 {
-	top, sum := math.Inf(-1), 0.0
+// expSum is max(row) and sum(exp(row - max)). The maximum is kept apart: added to the logarithm of the sum it would
+// take digits of its own size from it.
+func expSum(row []float64) (top, sum float64) {
+	top = math.Inf(-1)
 	for _, v := range row {
 		top = max(top, v)
 	}
-	if math.IsInf(top, -1) {
-		return top
-	}
 	for _, v := range row {
 		sum += math.Exp(v - top)
+	}
+	return top, sum
+}
+
+// logSumExp is log(sum(exp(row))), and minus infinity when every element is.
+func logSumExp(row []float64) float64 {
+	top, sum := expSum(row)
+	if math.IsInf(top, -1) {
+		return top
 	}
 	return top + math.Log(sum)
 }
 
 func softmaxRow(out []float64, in [][]float64) {
-	lse := logSumExp(in[0])
+	top, sum := expSum(in[0])
 	for i, v := range in[0] {
-		out[i] = math.Exp(v - lse)
+		out[i] = math.Exp(v-top) / sum
 	}
 }
 
 func logSoftmaxRow(out []float64, in [][]float64) {
-	lse := logSumExp(in[0])
+	top, sum := expSum(in[0])
 	for i, v := range in[0] {
-		out[i] = v - lse
+		out[i] = v - top - math.Log(sum)
 	}
 }
 

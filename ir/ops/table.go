@@ -92,6 +92,21 @@ func surveyed(d *ir.Def) (kernel, factors string) {
 	return strings.Join(kernels, ","), dash(strings.Join(kinds, ","))
 }
 
+// Splits reports whether some dim of d's samples can be divided among ranks without communication, or into partial sums.
+func Splits(d *ir.Def) bool {
+	if d.Rules.Factors == nil {
+		return false
+	}
+	for _, s := range d.Rules.Samples(rand.New(rand.NewPCG(1, 1))) {
+		for _, f := range d.Rules.Factors(sampleOp(d, s)).Factors {
+			if f.Kind == factor.Free || f.Kind == factor.Sum {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func kernelCell(i kir.Impl) string {
 	switch i.Kind {
 	case kir.None:
