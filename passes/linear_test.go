@@ -1,6 +1,8 @@
 package passes_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,18 +47,26 @@ func frontTimes(t testing.TB, n int) (map[string]time.Duration, int) {
 	return times, len(c.Module.Func("step").Ops)
 }
 
-// TestPassesAreLinear: eight times the ops may take twenty times as long (a quadratic pass takes 64 times), and
-// a step of more than 10,000 ops must take seconds, not minutes, on a busy machine.
+// TestPassesAreLinear: eight times the ops may take twenty times as long (a quadratic pass takes 64 times). It is the
+// growth that is held, not the speed: other work on the machine can slow down one measurement, so that each pass
+// has several tries.
 func TestPassesAreLinear(t *testing.T) {
-	small, _ := frontTimes(t, 20)
-	large, n := frontTimes(t, 160)
-	if n < 10000 {
-		t.Fatalf("only %d ops", n)
-	}
-	for p, took := range large {
-		t.Logf("%s: %v, %v for %d ops", p, small[p], took, n)
-		if took > 5*time.Second || took > 20*small[p] && took > 300*time.Millisecond {
-			t.Errorf("%s takes %v for 20 blocks and %v for 160", p, small[p], took)
+	var slow []string
+	for range 5 {
+		slow = nil
+		small, _ := frontTimes(t, 20)
+		large, n := frontTimes(t, 160)
+		if n < 10000 {
+			t.Fatalf("only %d ops", n)
+		}
+		for p, took := range large {
+			if took > 20*small[p] && took > 300*time.Millisecond {
+				slow = append(slow, fmt.Sprintf("%s takes %v for 20 blocks and %v for 160 (%d ops)", p, small[p], took, n))
+			}
+		}
+		if slow == nil {
+			return
 		}
 	}
+	t.Errorf("in the last of five tries: %s", strings.Join(slow, "; "))
 }
