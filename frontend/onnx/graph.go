@@ -16,7 +16,8 @@ const (
 )
 
 // index checks the graph's names and lists its inputs, initializers and nodes, with functions inlined.
-func (m *Model) index() error {
+func (m *Model) index() (err error) {
+	defer ir.Recover(&err) // an attribute of the wrong type
 	g := m.Proto.Graph
 	m.torch = readTorch(m.Proto)
 	m.inits = map[string]*tensor{}
@@ -217,7 +218,7 @@ func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
 			if s.opset == 0 {
 				n.opset = maxOpset // operators of other domains follow the newest rules
 			}
-			in.out = append(in.out, n)
+			in.out = append(in.out, raised(n)...)
 			continue
 		}
 		if err := in.call(n, f, depth); err != nil {

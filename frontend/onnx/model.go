@@ -11,12 +11,12 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 )
 
-// Versions of the format that are understood. Opset 7 (2018) is the first with NumPy broadcasting; files of
-// earlier ones can be raised with the ONNX project's version converter.
+// Versions of the format that are understood. Opset 7 (2018) is the first with NumPy broadcasting; nodes of earlier ones
+// are raised to it (old.go).
 const (
 	minIR    = 3
 	maxIR    = 14
-	minOpset = 7
+	minOpset = 1
 	maxOpset = 28
 	maxDim   = 1 << 31 // elements along one dimension
 )

@@ -13,6 +13,7 @@ import (
 type node struct {
 	op    string
 	opset int64 // of the node's own scope: a model-local function may import another
+	from  int64 // opset in the file when it was raised (old.go), else 0
 	in    []string
 	out   []string
 	attrs map[string]*onnxpb.AttributeProto
@@ -31,7 +32,11 @@ func (n *node) fail(format string, args ...any) {
 // located is the node's place for messages: operator with opset, as in DESIGN section 9.
 func (n *node) located() ir.Loc {
 	l := n.loc
-	l.OpType = fmt.Sprintf("%s, opset %d", n.op, n.opset)
+	opset := n.opset
+	if n.from > 0 {
+		opset = n.from
+	}
+	l.OpType = fmt.Sprintf("%s, opset %d", n.op, opset)
 	return l
 }
 

@@ -108,7 +108,7 @@ var castNames = map[string]int32{
 
 func (n *node) castTo() dtype.DType {
 	code := int32(0)
-	if a := n.attrs["to"]; a != nil && a.GetType() == onnxpb.AttributeProto_STRING && n.opset < 6 {
+	if a := n.attrs["to"]; a != nil && a.GetType() == onnxpb.AttributeProto_STRING { // before opset 6
 		code = castNames[string(a.S)]
 	} else {
 		code = int32(n.int("to", 0))

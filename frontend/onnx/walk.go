@@ -366,7 +366,7 @@ func (w *walker) visit(n *node) {
 	if row == nil {
 		n.fail("the operator cannot be imported%s", why)
 	}
-	in := w.inputsOf(n)
+	in := w.aligned(n, w.inputsOf(n))
 	for i := range row.min {
 		if i >= len(in) || in[i] == nil {
 			n.fail("has %d inputs, %d are required", len(in), row.min)
