@@ -30,7 +30,7 @@ type modelFlags struct {
 func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
 	m.set = fs
 	i, p := &m.opt.Import, &m.opt.Pass
-	fs.StringArrayVar(&m.dims, "dim", nil, "bind an open dimension of the model: `NAME=N`, may be repeated")
+	fs.StringArrayVar(&m.dims, "dim", nil, "bind an open dimension of the model: `NAME=N`, or INPUT[k]=N where the file gives dimension k no name; may be repeated")
 	fs.IntVar(&i.Batch, "batch", 0, "leading dimension of every input that has an open one: the global batch, samples a step")
 	fs.StringArrayVar(&i.Train, "train", nil, "train the initializers that match `GLOB`, whatever their role; may be repeated")
 	fs.StringArrayVar(&i.Freeze, "freeze", nil, "do not train the parameters that match `GLOB`")
@@ -106,8 +106,8 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	for _, d := range m.dims {
 		name, text, ok := strings.Cut(d, "=")
 		n, err := strconv.Atoi(text)
-		if !ok || name == "" || err != nil || n < 1 {
-			return nil, compiler.Input(fmt.Errorf("--dim %q: write NAME=N with N at least 1", d))
+		if !ok || name == "" || err != nil || n < 0 {
+			return nil, compiler.Input(fmt.Errorf("--dim %q: write NAME=N with N a number of 0 or more", d))
 		}
 		o.Import.Dims[name] = n
 	}

@@ -103,11 +103,11 @@ func bindCase(c *onnxtest.Case, m *Model, fix func(t ir.Type) bool) (map[string]
 		}
 		args[name] = t.Array()
 		for k, d := range in.Type.GetTensorType().GetShape().GetDim() {
-			if d.GetDimParam() != "" && k < len(t.Type.Dims) {
+			if open := openName(name, k, d); open != "" && k < len(t.Type.Dims) {
 				if m.opts.Dims == nil {
 					m.opts.Dims = map[string]int{}
 				}
-				m.opts.Dims[d.GetDimParam()] = t.Type.Dims[k]
+				m.opts.Dims[open] = t.Type.Dims[k]
 			}
 		}
 	}

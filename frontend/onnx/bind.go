@@ -20,24 +20,41 @@ func (m *Model) bindDims() (map[string]int, error) {
 	for _, in := range m.inputs {
 		shape := in.Type.GetTensorType().GetShape()
 		for i, d := range shape.GetDim() {
-			name := d.GetDimParam()
+			name := openName(in.GetName(), i, d)
+			if name == "" {
+				continue
+			}
 			known[name] = true
-			if _, bound := dims[name]; i == 0 && m.opts.Batch > 0 && name != "" && !bound {
+			if _, bound := dims[name]; i == 0 && m.opts.Batch > 0 && !bound {
 				dims[name] = m.opts.Batch
 			}
 		}
 	}
 	for name, size := range m.opts.Dims {
-		if size < 1 || size > maxDim {
-			return nil, fmt.Errorf("--dim %s=%d: want a positive size", name, size)
+		if size < 0 || size > maxDim {
+			return nil, fmt.Errorf("--dim %s=%d: want a size of 0 or more", name, size)
 		}
 		if !known[name] {
-			delete(known, "")
 			return nil, fmt.Errorf("--dim %s: no input has a dimension of that name; there are: %s", name,
 				strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	}
 	return dims, nil
+}
+
+// openName is the name that --dim binds dimension i of an input by: the file's, or INPUT[i] where it has none (those that
+// exporters spell as a question mark or so are not one name), is negative, or 0, which some converters write for an unknown
+// size. It is "" for a dimension of fixed size.
+func openName(input string, i int, d *onnxpb.TensorShapeProto_Dimension) string {
+	if v, ok := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue > 0 {
+		return ""
+	}
+	switch name := d.GetDimParam(); name {
+	case "", "?", "-1", "None", "*":
+		return fmt.Sprintf("%s[%d]", input, i)
+	default:
+		return name
+	}
 }
 
 // inputType is the type of a graph input with its dimensions bound.
@@ -69,24 +86,26 @@ func (m *Model) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (ir.Ty
 }
 
 func (m *Model) dimSize(input string, i int, dim *onnxpb.TensorShapeProto_Dimension, dims map[string]int) (int, error) {
-	if v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue > 0 {
+	name := openName(input, i, dim)
+	if v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && name == "" {
 		if i == 0 && m.opts.Batch > 0 && int64(m.opts.Batch) != v.DimValue {
 			return 0, fmt.Errorf("input %q has a fixed leading dimension of %d, not %d (--batch); export with a dynamic "+
 				"batch dimension to choose it", input, v.DimValue, m.opts.Batch)
 		}
 		return int(min(v.DimValue, maxDim+1)), nil
 	}
-	name := dim.GetDimParam()
-	if size, ok := dims[name]; ok && name != "" {
+	if size, ok := dims[name]; ok {
 		return size, nil
 	}
 	if i == 0 && m.opts.Batch > 0 {
 		return m.opts.Batch, nil
 	}
-	hint := fmt.Sprintf("give --dim %s=N", name)
-	if name == "" {
-		name, hint = "?", "the file gives it no name to bind it by"
+	if v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue == 0 {
+		m.warn("dimension %d of input %q has size 0 in the file, and is taken for empty (--dim %[3]s=N if it is meant to be open)",
+			i, input, name)
+		return 0, nil
 	}
+	hint := fmt.Sprintf("give --dim %s=N", name)
 	if i == 0 {
 		hint += " or --batch N"
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
 )
@@ -99,7 +100,10 @@ func (m *Model) bindOpen() {
 	}
 	for _, in := range m.inputs {
 		for i, d := range in.Type.GetTensorType().GetShape().GetDim() {
-			name := d.GetDimParam()
+			name := openName(in.GetName(), i, d)
+			if v, ok := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue >= 0 {
+				continue
+			}
 			if _, bound := dims[name]; name == "" || bound || i == 0 && m.opts.Batch > 0 {
 				continue
 			}

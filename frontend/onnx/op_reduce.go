@@ -48,6 +48,18 @@ func importReduce(f reducer) rule {
 	return func(w *walker, n *node, in []*val) []*val {
 		x, d := w.value(in[0]), in[0].t.Dims
 		axes := reduceAxes(n, len(d), w.knownInts(n, in, 1, "axes"))
+		if kept := slices.Clone(d); x.Type.Elems() == 0 {
+			for _, a := range axes {
+				kept[a] = 1
+			}
+			if ir.Product(kept) > 0 {
+				if n.int("keepdims", 1) == 0 {
+					kept = without(kept, axes)
+				}
+				one := n.ofNothing(x.Type.DType)
+				return outs(w.spread(&val{t: one.Type, arr: one}, kept))
+			}
+		}
 		y := f(w.b, x, axes...)
 		if n.int("keepdims", 1) != 0 {
 			return outs(y)

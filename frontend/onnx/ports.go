@@ -21,8 +21,8 @@ func (m *Model) Inputs() []Input {
 	var out []Input
 	for _, in := range m.inputs {
 		i := Input{Name: in.GetName(), Type: in.Type}
-		for _, d := range in.Type.GetTensorType().GetShape().GetDim() {
-			i.Open = append(i.Open, d.GetDimParam())
+		for k, d := range in.Type.GetTensorType().GetShape().GetDim() {
+			i.Open = append(i.Open, openName(in.GetName(), k, d))
 		}
 		out = append(out, i)
 	}
