@@ -62,7 +62,7 @@ func TestErrors(t *testing.T) {
 		}, "m.onnx: 2 nodes use operators that gtc cannot import\n  note: Frob (opset 17): \"add\"\n  note: Zonk (opset 17): \"relu\""},
 		{"newer operator", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[2].OpType = ptr("Gelu") },
 			"note: Gelu (opset 17): needs opset 20: \"relu\""},
-		{"opset", func(m *onnxpb.ModelProto, _ *Options) { m.OpsetImport[0].Version = ptr(int64(3)) }, "opset 3 is outside 7 to"},
+		{"opset", func(m *onnxpb.ModelProto, _ *Options) { m.OpsetImport[0].Version = ptr(int64(0)) }, "opset 0 is outside 1 to"},
 		{"no opset", func(m *onnxpb.ModelProto, _ *Options) { m.OpsetImport = nil }, "imports no operator set"},
 		{"IR version", func(m *onnxpb.ModelProto, _ *Options) { m.IrVersion = ptr(int64(99)) }, "IR version 99 is outside"},
 		{"no graph", func(m *onnxpb.ModelProto, _ *Options) { m.Graph = nil }, "the file has no graph"},
