@@ -31,6 +31,7 @@ run   runtime/train
 gtc   ir/kir
 gtc   ir
 gtc   ir/group ir/ops ir/cost
+gtc   ir/grad
 test  ir/interp
 test  ir/irtest
 gtc   frontend/onnx/onnxpb

@@ -290,7 +290,7 @@ func allOf(uses []operand, f func(operand) bool) bool {
 func isStatistic(u operand) bool { return u.n.op == "BatchNormalization" && u.i >= 3 }
 
 func isInitialState(u operand) bool {
-	return (u.n.op == "LSTM" || u.n.op == "GRU" || u.n.op == "RNN") && u.i >= 5
+	return (u.n.op == "LSTM" || u.n.op == "GRU" || u.n.op == "RNN") && (u.i == 5 || u.i == 6)
 }
 
 func isIdentityNorm(u operand) bool { return u.n.op == "InstanceNormalization" }
@@ -303,7 +303,7 @@ func weightUse(u operand) string {
 	case "Conv", "ConvTranspose", "DeformConv", "com.microsoft.FusedConv":
 		return "the weight or bias of a convolution"
 	case "LSTM", "GRU", "RNN":
-		if u.i <= 3 {
+		if u.i <= 3 || u.i == 7 {
 			return "the weight or bias of a recurrent network"
 		}
 	case "Gather":

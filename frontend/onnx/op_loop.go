@@ -80,7 +80,7 @@ func importLoop(w *walker, n *node, in []*val) []*val {
 		l.test(in[1])
 	}
 	for i := int64(0); i < count && !l.stopped; i++ {
-		if l.alive != nil && count > maxSteps {
+		if l.alive != nil && count > maxUnrolledOps {
 			n.fail("the condition depends on the model's inputs or parameters and nothing bounds the number of steps; " +
 				"give the loop a known trip count")
 		}

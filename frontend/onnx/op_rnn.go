@@ -3,7 +3,6 @@ package onnx
 import (
 	"slices"
 
-	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
@@ -15,7 +14,7 @@ var rnnRows = []row{
 }
 
 // maxUnroll bounds the time steps of a recurrent network, which is unrolled.
-const maxUnroll = 1024
+const maxUnroll = 4096
 
 // recurrent holds one direction of a recurrent node: operands as matrices, ready to unroll.
 type recurrent struct {
@@ -30,6 +29,10 @@ type recurrent struct {
 	in       []*val
 	dirs     int
 	backward []bool
+	acts     [][]activation // by direction, in the order of the attribute
+	clip     float64        // of what activations read; 0 for none
+	lens     *val           // of each sample's sequence; nil when all have time steps
+	masks    map[int]*stepMask
 }
 
 // newRecurrent checks what the three recurrent operators have in common.
@@ -69,48 +72,15 @@ func newRecurrent(w *walker, n *node, in []*val, gates int) *recurrent {
 	want(1, r.dirs, gates*r.hidden, r.x.Type.Dims[2])
 	want(2, r.dirs, gates*r.hidden, r.hidden)
 	want(3, r.dirs, 2*gates*r.hidden)
-	if len(in) > 4 && in[4] != nil {
-		n.fail("sequence lengths are not supported; pad on the data side and mask the loss")
+	if len(in) > 4 {
+		r.readLens(in[4])
 	}
-	if n.attrs["activations"] != nil || n.attrs["clip"] != nil {
-		n.checkActivations(gates, r.dirs)
+	r.clip = n.float("clip", 0)
+	if r.clip < 0 {
+		n.fail("clip is %g", r.clip)
 	}
+	r.acts = n.activations(r.dirs, map[int][]string{1: {"Tanh"}, 3: {"Sigmoid", "Tanh"}, 4: {"Sigmoid", "Tanh", "Tanh"}}[gates])
 	return r
-}
-
-// checkActivations accepts the default activation functions, and for a plain RNN those of activation.
-func (n *node) checkActivations(gates, dirs int) {
-	if n.attrs["clip"] != nil {
-		n.fail("clip is not supported")
-	}
-	if gates == 1 {
-		for d := range dirs {
-			n.activation(d)
-		}
-		return
-	}
-	want := map[int][]string{3: {"Sigmoid", "Tanh"}, 4: {"Sigmoid", "Tanh", "Tanh"}}[gates]
-	for i, s := range n.attrs["activations"].Strings {
-		if string(s) != want[i%len(want)] {
-			n.fail("activation %q is not supported, %v are", s, slices.Repeat(want, dirs))
-		}
-	}
-}
-
-// activation is that of direction d of a plain RNN: Tanh when the file gives none, or Relu.
-func (n *node) activation(d int) func(*ir.Builder, *ir.Value) *ir.Value {
-	name := "Tanh"
-	if a := n.attr("activations", onnxpb.AttributeProto_STRINGS); a != nil && d < len(a.Strings) {
-		name = string(a.Strings[d])
-	}
-	switch name {
-	case "Tanh":
-		return ops.Tanh
-	case "Relu":
-		return ops.Relu
-	}
-	n.fail("activation %q is not supported, Tanh and Relu are", name)
-	return nil
 }
 
 // part is the slice of operand i for direction d, without the direction dim; nil when the operand is left out.
@@ -168,34 +138,41 @@ func (r *recurrent) gate(v *ir.Value, g int) *ir.Value {
 	return ops.SliceDim(r.w.b, v, 1, g*r.hidden, r.hidden)
 }
 
-// unroll runs step over time in each direction and collects Y [T,D,N,H] and the last states [D,N,H].
-// step gets the direction and the projected input of one time and returns the new hidden state.
-func (r *recurrent) unroll(start func(dir int) (step func(px *ir.Value) *ir.Value, p *ir.Value), cell func(dir int) *ir.Value) []*val {
-	b := r.w.b
-	var all, last, cells []*ir.Value
+// cell is one direction of a recurrent node at some time: its state, the hidden part first.
+type cell struct {
+	px    *ir.Value // x·W' + biases of all times
+	state []*ir.Value
+	// next gives the state after a step from the projected input of its time.
+	next func(px *ir.Value, state []*ir.Value) []*ir.Value
+}
+
+// unroll runs each direction over time and collects Y [T,D,N,H] and the last states, each [D,N,H].
+func (r *recurrent) unroll(start func(dir int) *cell) []*val {
+	b, first := r.w.b, len(r.w.b.F.Ops)
+	var all []*ir.Value
+	var last [][]*ir.Value
 	for d, back := range r.backward {
-		step, p := start(d)
+		c := start(d)
 		hs := make([]*ir.Value, r.time)
 		for i := range r.time {
 			t := i
 			if back {
 				t = r.time - 1 - i
 			}
-			h := step(r.at(p, t))
-			hs[t] = ops.Reshape(b, h, []int{1, 1, r.batch, r.hidden})
-			if i == r.time-1 {
-				last = append(last, ops.Reshape(b, h, []int{1, r.batch, r.hidden}))
-			}
+			hs[t] = ops.Reshape(b, r.step(c, t), []int{1, 1, r.batch, r.hidden})
+			r.w.bound(r.n, first)
 		}
 		all = append(all, ops.Concat(b, 0, hs...))
-		if cell != nil {
-			cells = append(cells, ops.Reshape(b, cell(d), []int{1, r.batch, r.hidden}))
+		for k, v := range c.state {
+			if d == 0 {
+				last = append(last, nil)
+			}
+			last[k] = append(last[k], ops.Reshape(b, v, []int{1, r.batch, r.hidden}))
 		}
 	}
-	y := ops.Concat(b, 1, all...)
-	out := []*ir.Value{y, ops.Concat(b, 0, last...)}
-	if cell != nil {
-		out = append(out, ops.Concat(b, 0, cells...))
+	out := []*ir.Value{ops.Concat(b, 1, all...)}
+	for _, vs := range last {
+		out = append(out, ops.Concat(b, 0, vs...))
 	}
 	if r.layout == 1 {
 		out[0] = ops.Transpose(b, out[0], []int{2, 0, 1, 3})
@@ -206,28 +183,65 @@ func (r *recurrent) unroll(start func(dir int) (step func(px *ir.Value) *ir.Valu
 	return outs(out...)
 }
 
-// importLSTM unrolls i, o, f, c gates: c = f*c + i*tanh(c'), h = o*tanh(c) (ONNX LSTM, without peepholes).
-func importLSTM(w *walker, n *node, in []*val) []*val {
-	if len(in) > 7 && in[7] != nil || n.int("input_forget", 0) != 0 {
-		n.fail("peepholes and input_forget are not supported")
+// step advances c by time t and returns its output. A sample whose sequence is over, or has not begun when it is read
+// backward, keeps its state and gives zeros.
+func (r *recurrent) step(c *cell, t int) *ir.Value {
+	b, m := r.w.b, r.mask(t)
+	zeros := ops.Zeros(b, c.state[0].Type)
+	if m.none {
+		return zeros
 	}
+	next := c.next(r.at(c.px, t), c.state)
+	if m.all {
+		c.state = next
+		return next[0]
+	}
+	y := ops.Where(b, m.v, next[0], zeros)
+	for k := range next {
+		next[k] = ops.Where(b, m.v, next[k], c.state[k])
+	}
+	c.state = next
+	return y
+}
+
+// importLSTM unrolls i, o, f, c gates: c = f*c + i*g(c'), h = o*h(c). Peepholes add the state of the cell to what the
+// gates read: the old one for i and f, the new one for o. input_forget makes f = 1-i.
+func importLSTM(w *walker, n *node, in []*val) []*val {
 	r, b := newRecurrent(w, n, in, 4), w.b
-	cells := make([]*ir.Value, r.dirs)
-	return r.unroll(func(d int) (func(*ir.Value) *ir.Value, *ir.Value) {
+	if len(in) > 7 && in[7] != nil && !slices.Equal(in[7].t.Dims, []int{r.dirs, 3 * r.hidden}) {
+		n.fail("operand 7 is %s, want %v", in[7].t, []int{r.dirs, 3 * r.hidden})
+	}
+	coupled := n.int("input_forget", 0) != 0
+	return r.unroll(func(d int) *cell {
 		bias, rec := r.biases(d)
 		if bias != nil {
 			bias = ops.Add(b, bias, rec)
 		}
-		weight, h, c := r.part(2, d), r.initial(5, d), r.initial(6, d)
-		return func(px *ir.Value) *ir.Value {
-			g := ops.Add(b, px, ops.MatMulT(b, h, weight, false, true))
-			i, o := ops.Sigmoid(b, r.gate(g, 0)), ops.Sigmoid(b, r.gate(g, 1))
-			f, u := ops.Sigmoid(b, r.gate(g, 2)), ops.Tanh(b, r.gate(g, 3))
-			c = ops.Add(b, ops.Mul(b, f, c), ops.Mul(b, i, u))
-			h, cells[d] = ops.Mul(b, o, ops.Tanh(b, c)), c
-			return h
-		}, r.project(d, bias)
-	}, func(d int) *ir.Value { return cells[d] })
+		weight, act, peep := r.part(2, d), r.acts[d], r.part(7, d)
+		gate := func(pre *ir.Value, g, p int, c *ir.Value, f activation) *ir.Value {
+			x := r.gate(pre, g)
+			if peep != nil && p >= 0 {
+				row := ops.SliceDim(b, peep, 0, p*r.hidden, r.hidden)
+				x = ops.Add(b, x, ops.Mul(b, ops.BroadcastTo(b, row, c.Type.Dims), c))
+			}
+			return f(b, r.clipped(x))
+		}
+		next := func(px *ir.Value, state []*ir.Value) []*ir.Value {
+			h, c := state[0], state[1]
+			pre := ops.Add(b, px, ops.MatMulT(b, h, weight, false, true))
+			i := gate(pre, 0, 0, c, act[0])
+			var f *ir.Value
+			if coupled {
+				f = ops.Sub(b, ops.ScalarLike(b, i, 1), i)
+			} else {
+				f = gate(pre, 2, 2, c, act[0])
+			}
+			c = ops.Add(b, ops.Mul(b, f, c), ops.Mul(b, i, gate(pre, 3, -1, nil, act[1])))
+			o := gate(pre, 1, 1, c, act[0])
+			return []*ir.Value{ops.Mul(b, o, act[2](b, c)), c}
+		}
+		return &cell{r.project(d, bias), []*ir.Value{r.initial(5, d), r.initial(6, d)}, next}
+	})
 }
 
 // importGRU unrolls z, r, h gates: h = (1-z)*h' + z*h. linear_before_reset (PyTorch's form) applies the reset
@@ -235,9 +249,9 @@ func importLSTM(w *walker, n *node, in []*val) []*val {
 func importGRU(w *walker, n *node, in []*val) []*val {
 	r, b := newRecurrent(w, n, in, 3), w.b
 	before := n.int("linear_before_reset", 0) != 0
-	return r.unroll(func(d int) (func(*ir.Value) *ir.Value, *ir.Value) {
+	return r.unroll(func(d int) *cell {
 		bias, rec := r.biases(d)
-		weight, h := r.part(2, d), r.initial(5, d)
+		weight, act := r.part(2, d), r.acts[d]
 		rows := func(g, count int) *ir.Value {
 			return ops.SliceDim(b, weight, 0, g*r.hidden, count*r.hidden)
 		}
@@ -248,9 +262,10 @@ func importGRU(w *walker, n *node, in []*val) []*val {
 			return ops.SliceDim(b, rec, 0, g*r.hidden, count*r.hidden)
 		}
 		wzr, wh, bzr, bh := rows(0, 2), rows(2, 1), recBias(0, 2), recBias(2, 1)
-		return func(px *ir.Value) *ir.Value {
+		next := func(px *ir.Value, state []*ir.Value) []*ir.Value {
+			h := state[0]
 			zr := ops.Add(b, ops.SliceDim(b, px, 1, 0, 2*r.hidden), ops.MatMulBias(b, h, wzr, bzr, false, true))
-			zr = ops.Sigmoid(b, zr)
+			zr = act[0](b, r.clipped(zr))
 			z, reset := r.gate(zr, 0), r.gate(zr, 1)
 			var u *ir.Value
 			if before {
@@ -258,25 +273,26 @@ func importGRU(w *walker, n *node, in []*val) []*val {
 			} else {
 				u = ops.MatMulBias(b, ops.Mul(b, reset, h), wh, bh, false, true)
 			}
-			u = ops.Tanh(b, ops.Add(b, r.gate(px, 2), u))
-			h = ops.Add(b, u, ops.Mul(b, z, ops.Sub(b, h, u)))
-			return h
-		}, r.project(d, bias)
-	}, nil)
+			u = act[1](b, r.clipped(ops.Add(b, r.gate(px, 2), u)))
+			return []*ir.Value{ops.Add(b, u, ops.Mul(b, z, ops.Sub(b, h, u)))}
+		}
+		return &cell{r.project(d, bias), []*ir.Value{r.initial(5, d)}, next}
+	})
 }
 
 // importRNN unrolls h = f(x·W' + h·R' + biases).
 func importRNN(w *walker, n *node, in []*val) []*val {
 	r, b := newRecurrent(w, n, in, 1), w.b
-	return r.unroll(func(d int) (func(*ir.Value) *ir.Value, *ir.Value) {
+	return r.unroll(func(d int) *cell {
 		bias, rec := r.biases(d)
 		if bias != nil {
 			bias = ops.Add(b, bias, rec)
 		}
-		weight, h, act := r.part(2, d), r.initial(5, d), n.activation(d)
-		return func(px *ir.Value) *ir.Value {
-			h = act(b, ops.Add(b, px, ops.MatMulT(b, h, weight, false, true)))
-			return h
-		}, r.project(d, bias)
-	}, nil)
+		weight, act := r.part(2, d), r.acts[d]
+		next := func(px *ir.Value, state []*ir.Value) []*ir.Value {
+			pre := ops.Add(b, px, ops.MatMulT(b, state[0], weight, false, true))
+			return []*ir.Value{act[0](b, r.clipped(pre))}
+		}
+		return &cell{r.project(d, bias), []*ir.Value{r.initial(5, d)}, next}
+	})
 }

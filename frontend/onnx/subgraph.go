@@ -11,7 +11,7 @@ import (
 // Limits on unrolling: a file of a few bytes may ask for any number of steps.
 const (
 	maxUnrolledOps = 1 << 17 // operations that one Loop, Scan or recurrent node may come to
-	maxSteps       = 1 << 20 // steps of all loops of one import, those that fold away included
+	maxSteps       = 1 << 22 // nodes of subgraphs that one import walks, each time they are walked
 	maxOps         = 1 << 22 // operations of one import
 )
 
@@ -141,11 +141,9 @@ func (w *walker) body(n *node, attr string) *body {
 // call walks a subgraph with args as its inputs; values of this graph are visible in it. With a gate, its results
 // count only where the gate's condition holds.
 func (w *walker) call(b *body, g *gate, args ...*val) []*val {
-	if *w.steps++; *w.steps > maxSteps {
-		b.n.fail("the loops of the file take more than %d steps", maxSteps)
-	}
+	w.count(b.n, 1+len(b.nodes))
 	sub := *w
-	sub.env, sub.outer, sub.gate, sub.depth = map[string]*val{}, w, g, w.depth+1
+	sub.env, sub.outer, sub.gate, sub.depth, sub.nodes = map[string]*val{}, w, g, w.depth+1, b.nodes
 	for name, x := range b.inits {
 		sub.env[name] = x
 	}
@@ -171,6 +169,13 @@ func (w *walker) call(b *body, g *gate, args ...*val) []*val {
 		out = append(out, x)
 	}
 	return out
+}
+
+// count adds to the nodes of subgraphs that were walked: they may fold away, and still take time.
+func (w *walker) count(n *node, more int) {
+	if *w.steps += more; *w.steps > maxSteps {
+		n.fail("the subgraphs of the file come to more than %d nodes once loops are unrolled", maxSteps)
+	}
 }
 
 // gate is a run-time condition under which a subgraph counts. What it reads from outside passes a gate op, which

@@ -40,6 +40,7 @@ func init() {
 		rnnRows,
 		sequenceRows,
 		shapeRows,
+		trainingRows,
 	)
 	table = append(table, aliasRows(table)...)
 	slices.SortStableFunc(table, func(a, b row) int {

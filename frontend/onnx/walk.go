@@ -36,7 +36,8 @@ type walker struct {
 	depth  int
 	views  map[string]*ir.Value // parameters as nodes read them, by form
 	absent map[string]string    // results that rules do not make, and of which node
-	steps  *int                 // of all unrolled loops
+	steps  *int                 // nodes of subgraphs walked so far
+	nodes  []*node              // of this graph, in order
 
 	outputs []string // of the main graph, for each result of the program
 
@@ -120,6 +121,9 @@ func (m *Model) liveNodes() []*node {
 // captured lists the names of the enclosing graph that n's subgraphs may read.
 func (n *node) captured(depth int) []string {
 	var out []string
+	if y := n.attrs["y"]; y != nil && n.op == gradientOp {
+		out = append(out, n.subst.name(string(y.S))) // Gradient names the result it differentiates
+	}
 	for _, a := range n.attrs {
 		for _, g := range append(slices.Clone(a.Graphs), a.G) {
 			if g == nil || depth > maxInline {
@@ -132,7 +136,7 @@ func (n *node) captured(depth int) []string {
 				for _, name := range p.Input {
 					out = append(out, n.subst.name(name))
 				}
-				inner := &node{attrs: map[string]*onnxpb.AttributeProto{}, subst: n.subst}
+				inner := &node{op: p.GetDomain() + "." + p.GetOpType(), attrs: map[string]*onnxpb.AttributeProto{}, subst: n.subst}
 				for _, b := range p.Attribute {
 					inner.attrs[b.GetName()] = b
 				}
@@ -195,6 +199,7 @@ func (w *walker) run(live []*node, dims map[string]int) (err error) {
 	if err := w.declareParams(); err != nil {
 		return err
 	}
+	w.nodes = live
 	for _, n := range live {
 		w.visit(n)
 	}

@@ -27,6 +27,7 @@ import (
 	"fmt"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/grad"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
@@ -53,10 +54,10 @@ func Run(c *pass.Context) (err error) {
 	d := &differ{
 		c: c, f: f, b: ir.NewBuilder(f),
 		active: active(f),
-		parts:  map[*ir.Value][]*ir.Value{},
 		named:  map[*ir.Value]bool{},
 		first:  firstReaders(f),
 	}
+	d.sum = grad.New(d.b, d.active, d.name)
 	if err := d.reverse(loss); err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func expand(c *pass.Context, f *ir.Func) {
 		on := active(f)
 		n := c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
 			r := &op.Def.Rules
-			if r.VJP != nil || r.Decompose == nil || r.NoGrad != "" || !anyActive(on, op.Out) {
+			if r.VJP != nil || r.Decompose == nil || r.NoGrad != "" || !grad.Any(on, op.Out) {
 				return nil
 			}
 			return r.Decompose(b, op)
@@ -92,27 +93,8 @@ func active(f *ir.Func) map[*ir.Value]bool {
 			on[p] = true
 		}
 	}
-	for _, op := range f.Ops {
-		r := &op.Def.Rules
-		if r.VJP == nil && (r.Decompose == nil || r.NoGrad != "") || !anyActive(on, op.In) {
-			continue
-		}
-		for _, v := range op.Out {
-			if v.Type.DType.IsFloat() {
-				on[v] = true
-			}
-		}
-	}
+	grad.Spread(on, f.Ops)
 	return on
-}
-
-func anyActive(on map[*ir.Value]bool, vs []*ir.Value) bool {
-	for _, v := range vs {
-		if on[v] {
-			return true
-		}
-	}
-	return false
 }
 
 type differ struct {
@@ -120,9 +102,9 @@ type differ struct {
 	f      *ir.Func
 	b      *ir.Builder
 	active map[*ir.Value]bool
-	parts  map[*ir.Value][]*ir.Value // contributions to the gradient of a value, in order of arrival
-	named  map[*ir.Value]bool        // gradients that have their name
-	first  map[*ir.Value]*ir.Op      // the first reader of a parameter: its gradient is complete there
+	sum    *grad.Reverse
+	named  map[*ir.Value]bool   // gradients that have their name
+	first  map[*ir.Value]*ir.Op // the first reader of a parameter: its gradient is complete there
 }
 
 // reverse visits the ops last to first.
@@ -135,7 +117,7 @@ func (d *differ) reverse(loss *ir.Value) error {
 	if !d.active[loss] {
 		return ir.Errorf(d.b.Loc, "the loss does not depend on any trained parameter")
 	}
-	d.parts[loss] = []*ir.Value{ops.ScalarLike(d.b, loss, 1)}
+	d.sum.Add(loss, ops.ScalarLike(d.b, loss, 1))
 	for i := len(forward) - 1; i >= 0; i-- {
 		if err := d.visit(forward[i]); err != nil {
 			return err
@@ -146,35 +128,13 @@ func (d *differ) reverse(loss *ir.Value) error {
 
 // visit passes the gradients of op's results on to its operands.
 func (d *differ) visit(op *ir.Op) error {
-	dy, any := make([]*ir.Value, len(op.Out)), false
 	d.b.Loc = d.c.Loc(op.Loc)
-	for i, v := range op.Out {
-		if dy[i] = d.gradient(v); dy[i] != nil {
-			any = true
-		}
-	}
-	if !any || !anyActive(d.active, op.In) {
-		return nil
-	}
-	if op.Def.Rules.VJP == nil {
-		return fmt.Errorf("BUG: %s has neither a VJP nor a decomposition nor a reason", op.Def.Name)
-	}
-	for i, g := range op.Def.Rules.VJP(d.b, op, dy) {
-		v := op.In[i]
-		switch {
-		case !d.active[v]:
-		case g == nil:
-			return ir.Errorf(op.Loc, "%s has no gradient for operand %d, %q, which depends on a trained parameter",
-				op.Def.Name, i, v.Name).Note("freeze the parameter, or rewrite the model without this dependence")
-		case !g.Type.Equal(v.Type):
-			return fmt.Errorf("BUG: the VJP of %s gives %s for operand %d of type %s", op.Def.Name, g.Type, i, v.Type)
-		default:
-			d.parts[v] = append(d.parts[v], g)
-		}
+	if err := d.sum.Step(op); err != nil {
+		return err
 	}
 	for _, v := range op.In {
 		if v != nil && d.first[v] == op { // finish early: overlap can start its all-reduce here
-			d.gradient(v)
+			d.sum.Of(v)
 		}
 	}
 	return nil
@@ -193,22 +153,12 @@ func firstReaders(f *ir.Func) map[*ir.Value]*ir.Op {
 	return first
 }
 
-// gradient sums the contributions to v once and names the sum d_<v>; nil when there are none.
-func (d *differ) gradient(v *ir.Value) *ir.Value {
-	parts := d.parts[v]
-	if len(parts) == 0 {
-		return nil
-	}
-	g := parts[0]
-	for _, p := range parts[1:] {
-		g = ops.Add(d.b, g, p)
-	}
-	d.parts[v] = []*ir.Value{g}
+// name calls the gradient of v d_<v>.
+func (d *differ) name(g, v *ir.Value) {
 	if g.Op != nil && !d.named[g] && g.Op.Loc.Derived == d.c.Pass && g.Op.Def != ops.ConstDef {
 		d.named[g] = true
 		d.b.Rename(g, "d_"+v.Name)
 	}
-	return g
 }
 
 // results appends the parameter gradients and explains the parameters that have none.
@@ -219,7 +169,7 @@ func (d *differ) results() error {
 			continue
 		}
 		d.b.Loc = ir.Loc{Node: p.Name, Derived: d.c.Pass}
-		if g := d.gradient(p); g != nil {
+		if g := d.sum.Of(p); g != nil {
 			d.b.Result(Prefix+p.Name, g)
 		} else {
 			without = append(without, p)
@@ -254,7 +204,7 @@ func (d *differ) explain(without []*ir.Value) error {
 func reaches(f *ir.Func) map[*ir.Value]bool {
 	live := map[*ir.Value]bool{f.Result("loss_sum"): true}
 	for i := len(f.Ops) - 1; i >= 0; i-- {
-		if op := f.Ops[i]; anyActive(live, op.Out) {
+		if op := f.Ops[i]; grad.Any(live, op.Out) {
 			for _, v := range op.In {
 				live[v] = true
 			}
@@ -270,7 +220,7 @@ func (d *differ) cutOf(p *ir.Value, needed map[*ir.Value]bool) *ir.Op {
 	}
 	from := map[*ir.Value]bool{p: true}
 	for _, op := range d.f.Ops {
-		if !anyActive(from, op.In) || !anyActive(needed, op.Out) {
+		if !grad.Any(from, op.In) || !grad.Any(needed, op.Out) {
 			continue
 		}
 		if op.Def.Rules.VJP == nil {
