@@ -2,86 +2,12 @@ package c
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
-
-// memType is the C type of a buffer's elements, regType of a value in a register: bools compute as int so that
-// comparisons and selects stay in vectors of one width.
-func memType(d dtype.DType) string {
-	switch d {
-	case dtype.F32:
-		return "float"
-	case dtype.F64:
-		return "double"
-	case dtype.I8:
-		return "int8_t"
-	case dtype.I16:
-		return "int16_t"
-	case dtype.I32:
-		return "int32_t"
-	case dtype.I64:
-		return "int64_t"
-	case dtype.U8, dtype.Bool:
-		return "uint8_t"
-	case dtype.U16:
-		return "uint16_t"
-	case dtype.U32:
-		return "uint32_t"
-	case dtype.U64:
-		return "uint64_t"
-	}
-	return ""
-}
-
-func regType(d dtype.DType) string {
-	if d == dtype.Bool {
-		return "int"
-	}
-	return memType(d)
-}
-
-// literal prints a constant of type d exactly.
-func literal(d dtype.DType, v float64) string {
-	suffix := ""
-	switch d {
-	case dtype.F32:
-		v, suffix = float64(float32(v)), "f"
-	case dtype.F64:
-	default:
-		if v >= math.MaxInt64 {
-			return "INT64_MAX"
-		}
-		if v <= math.MinInt64 {
-			return "INT64_MIN"
-		}
-		return strconv.FormatInt(int64(v), 10)
-	}
-	switch {
-	case math.IsNaN(v):
-		return "NAN"
-	case math.IsInf(v, 1):
-		return "INFINITY"
-	case math.IsInf(v, -1):
-		return "(-INFINITY)"
-	}
-	bits := 64
-	if d == dtype.F32 {
-		bits = 32
-	}
-	s := strconv.FormatFloat(v, 'g', -1, bits)
-	if !strings.ContainsAny(s, ".e") {
-		s += ".0"
-	}
-	if v < 0 || math.Signbit(v) {
-		return "(" + s + suffix + ")"
-	}
-	return s + suffix
-}
 
 // unary functions that math.h or the vector math header has, by kir name: f32 and f64 forms.
 var unary = map[string][2]string{
@@ -92,12 +18,14 @@ var unary = map[string][2]string{
 	"round": {"rintf", "rint"}, "rsqrt": {"gtc_rsqrtf", "1.0/sqrt"}, "softplus": {"gtc_softplusf", "gtc_softplus64"},
 }
 
-// binaryOps prints the binary operations that C has; x and y stand for the operands.
+// binaryOps prints the binary operations that C has on every type; x and y stand for the operands.
 var binaryOps = map[string]string{
-	"add": "x + y", "sub": "x - y", "mul": "x * y", "div": "x / y",
 	"and": "x & y", "or": "x | y", "xor": "x ^ y",
 	"eq": "x == y", "ne": "x != y", "lt": "x < y", "le": "x <= y", "gt": "x > y", "ge": "x >= y",
 }
+
+// arithmetic prints those that integers do in an unsigned type, so that they wrap.
+var arithmetic = map[string]string{"add": "x + y", "sub": "x - y", "mul": "x * y"}
 
 // heavy marks operations worth keeping in a row buffer rather than computing again in a later stage.
 func heavy(op string) bool {
@@ -120,10 +48,9 @@ func expr(k *kir.Kernel, n int) (string, error) {
 	case "const":
 		return literal(in.DType, in.Value), nil
 	case "cast":
-		if in.DType == dtype.Bool {
-			return arg(0) + " != 0", nil
-		}
-		return fmt.Sprintf("(%s)%s", regType(in.DType), arg(0)), nil
+		return cast(in.DType, t, arg(0)), nil
+	case "bitcast":
+		return bitcast(in.DType, t, arg(0)), nil
 	case "select":
 		return fmt.Sprintf("%s ? %s : %s", arg(0), arg(1), arg(2)), nil
 	case "pow":
@@ -139,73 +66,126 @@ func expr(k *kir.Kernel, n int) (string, error) {
 }
 
 func unaryExpr(op string, t dtype.DType, x string) (string, error) {
+	t = compute(t)
 	if f, ok := unary[op]; ok && t.IsFloat() {
 		if t == dtype.F32 {
 			return fmt.Sprintf("%s(%s)", f[0], x), nil
 		}
 		return fmt.Sprintf("%s(%s)", f[1], x), nil
 	}
+	if t == dtype.Bool && op != "not" {
+		return "", fmt.Errorf("no C for %q of %s", op, t)
+	}
 	zero, one := literal(t, 0), literal(t, 1)
 	switch op {
 	case "neg":
+		if t.IsInt() {
+			return wrap(t, fmt.Sprintf("0 - (%s)%s", unsigned(t), x)), nil
+		}
 		return "-" + x, nil
 	case "recip":
+		if t.IsInt() {
+			return binaryExpr("div", t, one, x)
+		}
 		return one + " / " + x, nil
 	case "relu":
 		return fmt.Sprintf("%s < %s ? %s : %s", x, zero, zero, x), nil // NaN stays NaN
 	case "abs":
-		if t == dtype.F32 {
-			return fmt.Sprintf("gtc_absf(%s)", x), nil
-		}
-		if t == dtype.F64 {
-			return fmt.Sprintf("fabs(%s)", x), nil
-		}
-		return fmt.Sprintf("%s < 0 ? -%s : %s", x, x, x), nil
+		return absExpr(t, x), nil
 	case "sign":
-		return fmt.Sprintf("(%s)((%s > %s) - (%s < %s))", regType(t), x, zero, x, zero), nil
+		s := fmt.Sprintf("(%s)((%s > %s) - (%s < %s))", regType(t), x, zero, x, zero)
+		if t.IsFloat() {
+			return fmt.Sprintf("%s != %s ? %s : %s", x, x, x, s), nil
+		}
+		return s, nil
 	case "not":
+		if t.IsInt() {
+			return wrap(t, "~"+x), nil
+		}
 		return "!" + x, nil
 	case "isnan":
 		return x + " != " + x, nil
 	case "isinf":
 		return fmt.Sprintf("(%s == INFINITY) | (%s == -INFINITY)", x, x), nil
+	case "floor", "ceil", "round":
+		return x, nil // of integers
 	}
 	return "", fmt.Errorf("no C for %q of %s", op, t)
 }
 
+func absExpr(t dtype.DType, x string) string {
+	switch {
+	case t == dtype.F32:
+		return fmt.Sprintf("gtc_absf(%s)", x)
+	case t == dtype.F64:
+		return fmt.Sprintf("fabs(%s)", x)
+	case !t.Signed():
+		return x
+	}
+	return fmt.Sprintf("%s < 0 ? %s : %s", x, wrap(t, fmt.Sprintf("0 - (%s)%s", unsigned(t), x)), x)
+}
+
 func binaryExpr(op string, t dtype.DType, x, y string) (string, error) {
+	t = compute(t)
+	fill := func(form string) string { return strings.NewReplacer("x", x, "y", y).Replace(form) }
 	if f, ok := binaryOps[op]; ok {
-		return strings.NewReplacer("x", x, "y", y).Replace(f), nil
+		return fill(f), nil
+	}
+	f, plain := arithmetic[op]
+	less := map[string]string{"max": ">", "min": "<"}[op]
+	switch {
+	case plain && t.IsFloat():
+		return fill(f), nil
+	case plain && t.IsInt():
+		u := "(" + unsigned(t) + ")"
+		return wrap(t, strings.NewReplacer("x", u+x, "y", u+y).Replace(f)), nil
+	case less != "" && t.IsFloat():
+		return fmt.Sprintf("(%s %s %s) | (%s != %s) ? %s : %s", x, less, y, x, x, x, y), nil
+	case less != "":
+		return fmt.Sprintf("%s %s %s ? %s : %s", x, less, y, x, y), nil
+	case op == "div" && t.IsFloat():
+		return fill("x / y"), nil
+	case op == "mod" && t.IsFloat(): // the sign of the dividend
+		return fmt.Sprintf("fmod(%s, %s)", x, y), nil
+	case t.IsInt():
+		return intExpr(op, t, x, y)
+	}
+	return "", fmt.Errorf("no C for %q of %s", op, t)
+}
+
+// intExpr prints the operations of integers that are functions, which compute in 64 bits.
+func intExpr(op string, t dtype.DType, x, y string) (string, error) {
+	sign := "u"
+	if t.Signed() {
+		sign = "s"
 	}
 	switch op {
-	case "max":
-		if t.IsFloat() {
-			return fmt.Sprintf("(%s > %s) | (%s != %s) ? %s : %s", x, y, x, x, x, y), nil
-		}
-		return fmt.Sprintf("%s > %s ? %s : %s", x, y, x, y), nil
-	case "min":
-		if t.IsFloat() {
-			return fmt.Sprintf("(%s < %s) | (%s != %s) ? %s : %s", x, y, x, x, x, y), nil
-		}
-		return fmt.Sprintf("%s < %s ? %s : %s", x, y, x, y), nil
+	case "div", "pow":
+		return wrap(t, fmt.Sprintf("gtc_%s_%s(%s, %s)", op, sign, x, y)), nil
 	case "mod": // the sign of the dividend
-		if t.IsFloat() {
-			return fmt.Sprintf("fmod(%s, %s)", x, y), nil
-		}
-		return fmt.Sprintf("gtc_rem(%s, %s)", x, y), nil
+		return wrap(t, fmt.Sprintf("gtc_rem_%s(%s, %s)", sign, x, y)), nil
+	case "shift_left":
+		return wrap(t, fmt.Sprintf("gtc_shl((uint64_t)%s, (uint64_t)%s, %d)", x, y, t.Bits())), nil
+	case "shift_right":
+		return wrap(t, fmt.Sprintf("gtc_shr_%s(%s, (uint64_t)%s, %d)", sign, x, y, t.Bits())), nil
 	}
 	return "", fmt.Errorf("no C for %q of %s", op, t)
 }
 
 // power writes the common constant exponents as products and roots.
 func power(k *kir.Kernel, in kir.Inst, t dtype.DType) string {
+	t = compute(t)
 	x, y := fmt.Sprintf("v%d", in.Args[0]), fmt.Sprintf("v%d", in.Args[1])
+	if !t.IsFloat() {
+		s, _ := intExpr("pow", t, x, y)
+		return s
+	}
 	sqrt := "gtc_sqrtf"
 	f := "gtc_powf"
 	if t != dtype.F32 {
 		sqrt, f = "sqrt", "pow"
 	}
-	if e := k.Insts[in.Args[1]]; e.Op == "const" && t.IsFloat() {
+	if e := k.Insts[in.Args[1]]; e.Op == "const" {
 		switch e.Value {
 		case 1:
 			return x
@@ -218,9 +198,6 @@ func power(k *kir.Kernel, in kir.Inst, t dtype.DType) string {
 		case -1:
 			return fmt.Sprintf("%s / %s", literal(t, 1), x)
 		}
-	}
-	if !t.IsFloat() {
-		return fmt.Sprintf("(%s)pow((double)%s, (double)%s)", regType(t), x, y)
 	}
 	return fmt.Sprintf("%s(%s, %s)", f, x, y)
 }

@@ -10,19 +10,6 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
-// Prelude is the head of every generated C file: the includes, the thread count and small functions that
-// the vector math header does not have.
-const Prelude = `#include "gtc_math.h"
-#include <stddef.h>
-
-static int gtc_threads = 1;
-
-GTC_FN int64_t gtc_rem(int64_t x, int64_t y) { return y ? x % y : 0; }
-GTC_FN double gtc_sigmoid64(double x) { return 1.0 / (1.0 + exp(-x)); }
-GTC_FN double gtc_ncdf64(double x) { return 0.5 * erfc(x * -0.70710678118654752440); }
-GTC_FN double gtc_softplus64(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
-`
-
 // Thresholds of the loops: a kernel below parallelWork instruction evaluations runs on one thread, since
 // waking another takes a few microseconds; rows of at most maxSpill elements keep costly values in a buffer.
 const (
@@ -54,11 +41,10 @@ func Function(name, note string, k *kir.Kernel) (string, error) {
 			p.outDim = append(p.outDim, d)
 		}
 	}
-	for i, par := range k.Params {
+	for _, par := range k.Params {
 		if memType(par.DType) == "" {
 			return "", fmt.Errorf("the CPU target has no kernels of %s", par.DType)
 		}
-		_ = i
 	}
 	p.plan()
 	p.function(name, note)
@@ -151,7 +137,7 @@ func (p *printer) plan() {
 
 func (p *printer) accBytes(n int) int {
 	par := p.k.Params[p.k.Insts[n].Param]
-	return (par.Elems*par.DType.Size() + 63) &^ 63
+	return (par.Elems*kir.AccSize(par.DType) + 63) &^ 63
 }
 
 // keep marks the costly values of stage t for row buffers.
@@ -248,7 +234,7 @@ func (p *printer) chunks() {
 		p.line("%s s = ((%s *)(ws + %d))[j];", t, t, p.accAt[i])
 		p.line("for (long c = 1; c < %d; c++) s = %s;", n,
 			combine(in, "s", fmt.Sprintf("((%s *)(ws + %d + c * %d))[j]", t, p.accAt[i], p.accBytes(i))))
-		p.line("p%d[j] = (%s)s;", in.Param, memType(p.k.Params[in.Param].DType))
+		p.line("p%d[j] = %s;", in.Param, store(p.k.Params[in.Param].DType, "s"))
 		p.close()
 	}
 }
@@ -263,11 +249,5 @@ func (p *printer) accs() []int {
 	return out
 }
 
-// accType is the type of a partial accumulator: scalars collect many rows and use double.
-func (p *printer) accType(n int) string {
-	t := memType(p.k.Insts[n].DType)
-	if p.scalar[n] && t == "float" {
-		return "double"
-	}
-	return t
-}
+// accType is the type of a partial accumulator.
+func (p *printer) accType(n int) string { return accType(p.k.Insts[n].DType, p.scalar[n]) }

@@ -218,9 +218,9 @@ func (p *printer) inst(n int) {
 	in := p.k.Insts[n]
 	switch in.Op {
 	case "load":
-		p.line("const %s v%d = q%d[%s];", regType(in.DType), n, n, p.inner(in.Access))
+		p.line("const %s v%d = %s;", regType(in.DType), n, load(in.DType, fmt.Sprintf("q%d[%s]", n, p.inner(in.Access))))
 	case "store":
-		p.line("q%d[%s] = v%d;", n, p.inner(in.Access), in.Args[0])
+		p.line("q%d[%s] = %s;", n, p.inner(in.Access), store(in.DType, p.unrounded(in.Args[0], in.DType)))
 	case "index":
 		p.line("const int64_t v%d = %d%s%s;", n, in.Access.Offset, p.offset(kir.Access{Strides: in.Access.Strides}, p.outDim, "i"),
 			p.offset(in.Access, p.rowDim, "j"))
@@ -233,31 +233,23 @@ func (p *printer) inst(n int) {
 	}
 }
 
+// unrounded is the register to store as type d: the operand of a rounding to d, since storing rounds.
+func (p *printer) unrounded(n int, d dtype.DType) string {
+	if in := p.k.Insts[n]; narrow(d) && in.Op == "cast" && in.DType == d && compute(p.k.Insts[in.Args[0]].DType) == dtype.F32 {
+		n = in.Args[0]
+	}
+	return fmt.Sprintf("v%d", n)
+}
+
 // identity is the value that a reduction starts from.
 func identity(in kir.Inst) string {
 	switch in.Fn {
 	case "prod":
 		return literal(in.DType, 1)
-	case "max":
-		if in.DType.IsFloat() {
-			return "-INFINITY"
-		}
-		return "INT64_MIN" + narrow(in.DType)
-	case "min":
-		if in.DType.IsFloat() {
-			return "INFINITY"
-		}
-		return "INT64_MAX" + narrow(in.DType)
+	case "max", "min":
+		return extremeOf(in.DType, in.Fn == "min")
 	}
 	return literal(in.DType, 0)
-}
-
-// narrow shifts the 64-bit extremes to those of a narrower signed type.
-func narrow(d dtype.DType) string {
-	if n := d.Size(); n < 8 {
-		return fmt.Sprintf(" >> %d", 64-8*n)
-	}
-	return ""
 }
 
 // combine prints one step of a reduction.

@@ -145,6 +145,7 @@ func (b *builder) accAccess(out *ir.Value) (kir.Access, error) {
 
 // done records the instruction of a value and stores it when others read it.
 func (b *builder) done(v *ir.Value, n int) error {
+	n = b.rounded(v.Type.DType, n)
 	b.value[v] = n
 	if !slices.Contains(b.stored, v) {
 		return nil
@@ -156,6 +157,33 @@ func (b *builder) done(v *ir.Value, n int) error {
 	to := b.param(v, true, &acc)
 	b.emit(kir.Inst{Op: "store", DType: v.Type.DType, Args: []int{n}, Param: to, Access: acc})
 	return nil
+}
+
+// rounded rounds a result of half precision, which is computed in f32, to its type: what a kernel goes on with is what it
+// stores, however ops are grouped.
+func (b *builder) rounded(d dtype.DType, n int) int {
+	if d != dtype.F16 && d != dtype.BF16 || b.exact(d, n) {
+		return n
+	}
+	return b.emit(kir.Inst{Op: "cast", DType: d, Args: []int{n}})
+}
+
+// exact reports whether instruction n gives values of type d without rounding.
+func (b *builder) exact(d dtype.DType, n int) bool {
+	in := b.k.Insts[n]
+	args := in.Args
+	switch in.Op {
+	case "load", "cast", "bitcast":
+		return in.DType == d
+	case "const":
+		return d.Round(in.Value) == in.Value
+	case "select":
+		args = args[1:]
+	case "max", "min", "relu", "neg", "abs", "sign", "floor", "ceil", "round":
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(args, func(a int) bool { return !b.exact(d, a) })
 }
 
 // spread expresses an access over the dims of v (or of the op that reads it) over the kernel's dims.

@@ -316,7 +316,7 @@ func (s *Space) WorkBytes() int {
 	n := 0
 	for v, l := range s.Level {
 		if l == Acc {
-			n += s.Chunks() * ((v.Type.Bytes() + 63) &^ 63)
+			n += s.Chunks() * ((v.Type.Elems()*kir.AccSize(v.Type.DType) + 63) &^ 63)
 		}
 	}
 	return n

@@ -50,6 +50,14 @@ type Kernel struct {
 	Work   int // bytes of workspace
 }
 
+// AccSize is the bytes of one element of an accumulator of type d: floats below f32 are collected in f32.
+func AccSize(d dtype.DType) int {
+	if d.IsFloat() {
+		return max(4, d.Size())
+	}
+	return d.Size()
+}
+
 // Rows is the number of rows, RowElems the elements of one.
 func (k *Kernel) Rows() int { return k.extent(false) }
 

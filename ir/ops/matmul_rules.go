@@ -16,7 +16,7 @@ func init() {
 		Factors: matMulRule,
 		VJP:     matMulVJP,
 		Eval:    one(evalMatMul),
-		Impl:    matMulImpl,
+		Impl:    matMulImpl, Decompose: matMulParts,
 		Samples: func(*rand.Rand) []ir.Sample {
 			return []ir.Sample{
 				sample(MatMulAttrs{}, []int{4, 6}, []int{6, 2}),
@@ -159,6 +159,9 @@ func rowMajor(x []float64, m, n int, trans bool) []float64 {
 
 // matMulImpl calls kernels/cpu.Gemm, which documents the integers. A shared matrix makes one tall product.
 func matMulImpl(op *ir.Op) kir.Impl {
+	if !allF32(op) {
+		return kir.Impl{}
+	}
 	a := op.Attrs.(MatMulAttrs)
 	m, k, n := mkn(op)
 	batch := ir.Product(in(op, 0)[:len(in(op, 0))-2])
@@ -179,4 +182,32 @@ func matMulImpl(op *ir.Op) kir.Impl {
 	}
 	return kir.Impl{Kind: kir.Template, Template: "Gemm", Order: order,
 		Ints: []int{batch, m, n, k, int(b2i(a.TransA)), int(b2i(a.TransB)), strideA, strideB, strideC, 0, 0}}
+}
+
+// matMulParts multiplies the rows of one operand with the columns of the other, both seen as [batch, m, n, k], and sums:
+// one kernel, with no more memory than the result takes. It serves the element types that Gemm does not.
+func matMulParts(b *ir.Builder, op *ir.Op) []*ir.Value {
+	a := op.Attrs.(MatMulAttrs)
+	m, k, n := mkn(op)
+	batch := ir.Product(in(op, 0)[:len(in(op, 0))-2])
+	full := []int{batch, m, n, k}
+	// view is x [count, rows, k] or [count, k, rows] as [count, 1, rows, k] or [count, rows, 1, k].
+	view := func(x *ir.Value, count, rows int, kFirst bool, at int) *ir.Value {
+		if kFirst {
+			x = Transpose(b, Reshape(b, x, []int{count, k, rows}), []int{0, 2, 1})
+		}
+		dims := []int{count, 1, 1, k}
+		dims[at] = rows
+		return Expand(b, Reshape(b, x, dims), full)
+	}
+	right := batch
+	if shared(op) {
+		right = 1
+	}
+	y := ReduceSum(b, Mul(b, view(op.In[0], batch, m, a.TransA, 1), view(op.In[1], right, n, !a.TransB, 2)), 3)
+	y = Reshape(b, y, op.Out[0].Type.Dims)
+	if bias(op) != nil {
+		y = Add(b, y, BroadcastTo(b, op.In[2], y.Type.Dims))
+	}
+	return []*ir.Value{y}
 }

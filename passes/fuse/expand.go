@@ -33,17 +33,17 @@ func expandOp(c *pass.Context, b *ir.Builder, op *ir.Op, subst map[*ir.Value]*ir
 			op.In[i] = n
 		}
 	}
-	r := &op.Def.Rules
-	if group.Impl(op).Kind != kir.None || r.Collective != "" {
+	how := lowering(op)
+	if how == nil && (group.Impl(op).Kind != kir.None || op.Def.Rules.Collective != "") {
 		b.F.Ops = append(b.F.Ops, op)
 		return nil
 	}
-	if r.Decompose == nil {
+	if how == nil {
 		return ir.Errorf(op.Loc, "the CPU target has no kernel for %s", op)
 	}
 	rest := b.F.Ops
 	b.F.Ops, b.Loc = nil, op.Loc
-	outs := r.Decompose(b, op)
+	outs := how(b, op)
 	parts := b.F.Ops
 	b.F.Ops = rest
 	for _, p := range parts {

@@ -1,0 +1,131 @@
+package fuse
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// lowering is how op is written as others that have kernels; nil when it has one itself, or when there is no way. Kernels
+// see neither tensors without elements, whose index spaces have no refinement, nor half precision in templates, which
+// compute in f32 whatever they are given.
+func lowering(op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
+	r := &op.Def.Rules
+	switch {
+	case r.Collective != "" || r.Effect || op.Def == ops.ConstDef:
+		return nil
+	case !slices.ContainsFunc(op.Out, hasElements):
+		return nothing
+	case slices.ContainsFunc(op.In, empty):
+		if how := onNothing(op); how != nil {
+			return how
+		}
+	}
+	switch {
+	case group.Impl(op).Kind != kir.None:
+		return nil
+	case slices.ContainsFunc(op.In, half) && slices.ContainsFunc(op.Out, half):
+		return widened
+	}
+	return r.Decompose
+}
+
+func hasElements(v *ir.Value) bool { return v.Type.Elems() > 0 }
+
+func empty(v *ir.Value) bool { return v != nil && v.Type.Elems() == 0 }
+
+func half(v *ir.Value) bool {
+	return v != nil && (v.Type.DType == dtype.F16 || v.Type.DType == dtype.BF16)
+}
+
+// nothing makes results without elements.
+func nothing(b *ir.Builder, op *ir.Op) []*ir.Value {
+	var out []*ir.Value
+	for _, v := range op.Out {
+		out = append(out, ops.Const(b, &ir.Tensor{Type: v.Type, Data: []byte{}}))
+	}
+	return out
+}
+
+// onNothing is how an op is computed of which some operand has no elements; nil when its kernel sees to that.
+func onNothing(op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
+	impl := group.Impl(op)
+	switch {
+	case impl.Kind == kir.Reduce:
+		return func(b *ir.Builder, op *ir.Op) []*ir.Value {
+			t := ir.NewArray(ir.T(op.Out[0].Type.DType))
+			startValue(t, impl.ReduceOp)
+			return []*ir.Value{ops.BroadcastTo(b, ops.Const(b, t.Tensor()), op.Out[0].Type.Dims)}
+		}
+	case op.Def == ops.ConcatDef:
+		return func(b *ir.Builder, op *ir.Op) []*ir.Value {
+			parts := slices.DeleteFunc(slices.Clone(op.In), empty)
+			if len(parts) == 1 {
+				return parts
+			}
+			return []*ir.Value{ops.Concat(b, op.Attrs.(ops.ConcatAttrs).Dim, parts...)}
+		}
+	case impl.Kind == kir.Assemble && len(op.In) == 1:
+		return func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{ops.Full(b, op.Out[0].Type, impl.Fill)} }
+	case op.Def == ops.MatMulDef:
+		return func(b *ir.Builder, op *ir.Op) []*ir.Value {
+			if len(op.In) > 2 && op.In[2] != nil {
+				return []*ir.Value{ops.BroadcastTo(b, op.In[2], op.Out[0].Type.Dims)}
+			}
+			return []*ir.Value{ops.Zeros(b, op.Out[0].Type)}
+		}
+	}
+	return nil
+}
+
+// startValue sets scalar t to what a reduction of no elements gives.
+func startValue(t *ir.Array, reduce string) {
+	f, d := 0.0, t.Type.DType
+	switch reduce {
+	case "prod":
+		f = 1
+	case "max":
+		f = math.Inf(-1)
+	case "min":
+		f = math.Inf(1)
+	}
+	if t.F != nil {
+		t.F[0] = f
+		return
+	}
+	least, largest := int64(0), d.Wrap(-1)
+	if d == dtype.Bool {
+		largest = 1
+	} else if d.Signed() {
+		least = -1 << (d.Bits() - 1)
+		largest = ^least
+	}
+	switch {
+	case f < 0 && math.IsInf(f, 0):
+		t.I[0] = least
+	case math.IsInf(f, 0):
+		t.I[0] = largest
+	default:
+		t.I[0] = int64(f)
+	}
+}
+
+// widened computes op in f32.
+func widened(b *ir.Builder, op *ir.Op) []*ir.Value {
+	in := slices.Clone(op.In)
+	for i, v := range in {
+		if half(v) {
+			in[i] = ops.Cast(b, v, dtype.F32)
+		}
+	}
+	out := slices.Clone(b.EmitN(op.Def, op.Attrs, in...))
+	for i, v := range out {
+		out[i] = ops.Cast(b, v, op.Out[i].Type.DType)
+	}
+	return out
+}
