@@ -68,6 +68,7 @@ type fuser struct {
 	all    []*node
 	pos    map[*ir.Op]int
 	search int // number of the current search
+	marked int // views and constants that materialise gave a kernel
 }
 
 func (fu *fuser) kind(op *ir.Op) kir.Kind {
@@ -80,8 +81,17 @@ func (fu *fuser) kind(op *ir.Op) kir.Kind {
 }
 
 // materialise gives a kernel to views and constants whose readers need dense memory, and to views at which a
-// chain stops being affine. The mark is a group number that build replaces.
+// chain stops being affine. The mark is a group number that build replaces. A view that gets a kernel may leave those
+// that read through it without dense memory, so the rules are applied until none does.
 func (fu *fuser) materialise() {
+	for last := -1; fu.marked != last; {
+		last = fu.marked
+		fu.mark()
+	}
+}
+
+// mark applies the rules of materialise once.
+func (fu *fuser) mark() {
 	for _, op := range fu.f.Ops {
 		switch k := fu.kind(op); {
 		case k == kir.Pointwise || k == kir.Reduce || k == kir.Assemble || k == kir.View && op.Group != 0:
@@ -112,6 +122,7 @@ func (fu *fuser) affine(op *ir.Op, v *ir.Value) {
 		}
 		fu.c.Remark(at, "is copied: the views on it do not compose")
 		at.Op.Group = 1
+		fu.marked++
 		fu.affine(at.Op, at.Op.In[0])
 	}
 }
@@ -125,10 +136,12 @@ func (fu *fuser) dense(v *ir.Value, reader string) {
 			v = v.Op.In[0]
 		}
 		v.Op.Group = 1
+		fu.marked++
 		return
 	}
 	if group.Virtual(v) && group.Alias(v) == v {
 		v.Op.Group = 1
+		fu.marked++
 		fu.c.Remark(v, "is copied: %s needs it dense", reader)
 		fu.affine(v.Op, v.Op.In[0])
 	}
