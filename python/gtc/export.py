@@ -1,10 +1,12 @@
 """gtc.export: an ONNX file that trains as the PyTorch module would."""
 
 import contextlib
+import io
 import logging
 import os
 import warnings
 
+import onnx
 import torch
 from torch import nn
 
@@ -42,9 +44,10 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
     path = os.fspath(path)
     report = Report(path, loss=loss if isinstance(loss, str) else "graph" if loss is not None else "")
     inner = None if isinstance(loss, str) else loss
-    with as_in_training(model, report):
+    with as_in_training(model, report) as restore:
         flat = prepared(model, args, inner, targets)
         unused = unused_parameters(flat)
+        restore()
         failures = []
         for kind in EXPORTERS if exporter == "auto" else (exporter,):
             found, error = attempt(kind, flat, dynamic_batch, opset)
@@ -54,6 +57,7 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
             report.exporter = kind
             report.notes += [f"the {f.split(':')[0]} exporter failed: {first_line(f)}" for f in failures]
             proto, notes = found
+            restore()
             report.notes += notes
             onnxfile.finish(proto, flat, unused, report)
             onnxfile.save(proto, path)
@@ -70,28 +74,41 @@ def first_line(text):
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
 
 
+def shortened(text):
+    """The first lines: exporters put whole graphs into their messages."""
+    lines = [line[:300] for line in text.splitlines() if line.strip()]
+    return "\n    ".join(lines[:8])
+
+
 @contextlib.contextmanager
 def as_in_training(model, report):
-    """The model in training mode; its mode, buffers, configuration and the random numbers are as before afterwards."""
+    """The model in training mode; its mode, buffers, configuration and the random numbers are as before afterwards.
+
+    Gives a function that puts the buffers back at once: running statistics move with every call.
+    """
     modes = [(m, m.training) for m in model.modules()]
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
     cached = [m.config for m in model.modules() if getattr(getattr(m, "config", None), "use_cache", None) is True]
     if not model.training:
         model.train()
         report.notes.append("the module was in evaluation mode; it is exported in training mode")
+
+    @torch.no_grad()
+    def restore():
+        for buffer, value in buffers:
+            buffer.copy_(value)
+
     try:
         for config in cached:
             config.use_cache = False
         with torch.random.fork_rng(devices=[]):
-            yield
+            yield restore
     finally:
         for config in cached:
             config.use_cache = True
         for module, mode in modes:
             module.training = mode
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
+        restore()
 
 
 def prepared(model, args, loss, targets):
@@ -147,7 +164,7 @@ def attempt(kind, flat, dynamic_batch, opset):
             with quietly():
                 proto = run(flat, dynamic, opset)
         except Exception as fault:  # exporters raise anything
-            error = error or f"{type(fault).__name__}: {fault}"
+            error = error or f"{type(fault).__name__}: {shortened(str(fault))}"
             continue
         notes = []
         if dynamic_batch and not open_batch(proto):
@@ -182,10 +199,6 @@ def by_dynamo(flat, dynamic, opset):
 
 def by_torchscript(flat, dynamic, opset):
     """The ModelProto of the TorchScript exporter, nothing folded."""
-    import io
-
-    import onnx
-
     axes = {n: {0: "batch"} for n, b in zip(flat.names, batched(flat)) if b} if dynamic else None
     buffer = io.BytesIO()
     torch.onnx.export(
@@ -196,15 +209,12 @@ def by_torchscript(flat, dynamic, opset):
 
 @contextlib.contextmanager
 def quietly():
-    """Exporters print warnings about what is done here on purpose (training mode, fixed dimensions)."""
-    loggers = [logging.getLogger(n) for n in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
-    levels = [log.level for log in loggers]
+    """Exporters log, warn and print about what is done here on purpose (training mode, fixed dimensions), and dump graphs."""
+    before = logging.root.manager.disable
     try:
-        for log in loggers:
-            log.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
+        logging.disable(logging.ERROR)
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for log, level in zip(loggers, levels):
-            log.setLevel(level)
+        logging.disable(before)

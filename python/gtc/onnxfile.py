@@ -138,7 +138,7 @@ def name_batch(proto):
 
 
 def check_values(proto, flat, report):
-    """Initializers must hold what the module holds."""
+    """Initializers must hold what the module holds; buffers that moved while the exporter traced go back."""
     tensors = {shown(n): t for n, t in (*flat.named_parameters(), *flat.named_buffers())}
     for i in proto.graph.initializer:
         t = tensors.get(i.name)
@@ -149,6 +149,8 @@ def check_values(proto, flat, report):
             report.lost.append(f"{i.name}: the file holds {list(value.shape)}, the module {list(t.shape)}")
         elif i.name in report.parameters and not np.array_equal(value, t.detach().cpu().numpy(), equal_nan=True):
             report.lost.append(f"{i.name}: the file holds other values than the module")
+        elif i.name in report.buffers:
+            i.raw_data = t.detach().cpu().numpy().tobytes()
 
 
 def constant(graph, name, value):

@@ -127,6 +127,8 @@ def read_safetensors(path):
     data = path.read_bytes()
     try:
         (size,) = struct.unpack_from("<Q", data)
+        if len(data) < 8 + size:
+            raise ValueError(f"it ends at byte {len(data)}, its header at {8 + size}")
         header = json.loads(data[8 : 8 + size])
         header.pop("__metadata__", None)
         return {n: tensor(data, 8 + size, h) for n, h in header.items()}
