@@ -133,6 +133,8 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 		return RoleBuffer, "running statistics of a batch normalization", nil
 	case len(uses) == 0:
 		return RoleConstant, "used by nothing", nil
+	case allOf(uses, isQuantScale):
+		return RoleConstant, "a scale or zero point of quantisation (--train it to learn the step size too)", nil
 	}
 	switch r.m.torch.kinds[t.name] {
 	case "PARAMETER":
@@ -289,6 +291,16 @@ func allOf(uses []operand, f func(operand) bool) bool {
 
 func isStatistic(u operand) bool { return u.n.op == "BatchNormalization" && u.i >= 3 }
 
+// quantScales lists the operands that are scales or zero points, and so no weights.
+var quantScales = map[string][]int{
+	"QuantizeLinear": {1, 2}, "DequantizeLinear": {1, 2}, "com.microsoft.QuantizeLinear": {1, 2},
+	"com.microsoft.DequantizeLinear": {1, 2}, "QLinearMatMul": {1, 2, 4, 5, 6, 7}, "QLinearConv": {1, 2, 4, 5, 6, 7},
+	"com.microsoft.QLinearAdd": {1, 2, 4, 5, 6, 7}, "com.microsoft.QLinearMul": {1, 2, 4, 5, 6, 7},
+	"MatMulInteger": {2, 3}, "ConvInteger": {2, 3}, "com.microsoft.MatMulNBits": {2, 3},
+}
+
+func isQuantScale(u operand) bool { return slices.Contains(quantScales[u.n.op], u.i) }
+
 func isInitialState(u operand) bool {
 	return (u.n.op == "LSTM" || u.n.op == "GRU" || u.n.op == "RNN") && (u.i == 5 || u.i == 6)
 }
@@ -312,6 +324,10 @@ func weightUse(u operand) string {
 		}
 	case "PRelu":
 		return "the slope of a PRelu"
+	case "QuantizeLinear", "com.microsoft.QuantizeLinear":
+		if u.i == 0 {
+			return "a weight that is quantised where it is used"
+		}
 	}
 	if slices.Contains(contribWeights[u.n.op], u.i) {
 		return "a weight of " + u.n.op

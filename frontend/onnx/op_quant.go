@@ -171,6 +171,10 @@ func importDequantize(w *walker, n *node, in []*val) []*val {
 	if zp != nil && zp.t.DType != x.t.DType {
 		n.fail("operand 0 is %s, the zero point is %s: element types must agree", x.t, zp.t)
 	}
+	if x.init != nil && x.t.Elems() > 1 {
+		w.m.warn("weights that the file stores as %s stay as they are; to train them, export the float weights in front of "+
+			"QuantizeLinear (quantisation-aware training)", x.t.DType)
+	}
 	wide := wideFor(to)
 	v := w.plain(x, wide)
 	if z := w.zeroPoint(n, zp, x.t.Dims, dim, block); z != nil {

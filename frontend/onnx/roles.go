@@ -6,6 +6,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // The roles of an initializer, as printed by gtc inspect.
@@ -79,6 +80,9 @@ type roles struct {
 	leftover []string         // PyTorch parameters that no node of the file mentions
 }
 
+// trainable reports whether weights of type d can be updated: those of 8 bits and fewer are stored results of quantisation.
+func trainable(d dtype.DType) bool { return d.IsFloat() && !d.IsSmallFloat() }
+
 // decideRoles finds parameters, buffers and constants. It reads tensor contents only where names cannot tell.
 func (m *Model) decideRoles() (r *roles, err error) {
 	defer ir.Recover(&err) // an attribute of the wrong type
@@ -99,7 +103,7 @@ func (m *Model) decideRoles() (r *roles, err error) {
 	}
 	r.findLeftover()
 	for _, t := range m.initList {
-		if t.bad == nil && t.typ.DType.IsFloat() {
+		if t.bad == nil && trainable(t.typ.DType) {
 			if err := r.recoverNames(t); err != nil {
 				return nil, err
 			}
@@ -181,7 +185,7 @@ func (r *roles) finished() (*roles, error) {
 func (r *roles) ordered() []*tensor {
 	var first, last []*tensor
 	for _, t := range r.m.initList {
-		if t.bad != nil || !t.typ.DType.IsFloat() {
+		if t.bad != nil || !trainable(t.typ.DType) {
 			continue
 		}
 		if params, _ := r.m.torch.origins(t.name); len(params) == 1 {

@@ -1,0 +1,29 @@
+// Package quant trains quantised models through the whole of gtc and compares with PyTorch.
+package quant
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/compiler/check"
+)
+
+// TestFakeQuantize compares quantisation-aware training with torch.fake_quantize: testdata/qat.py makes model and
+// reference. Weights and activations lie on both sides of their clip ranges.
+func TestFakeQuantize(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds kernels")
+	}
+	o := &check.Options{Reference: "testdata/qat.npz"}
+	o.Compile.Model = "testdata/qat.onnx"
+	o.Compile.Pass.Loss = "mse"
+	o.Compile.Pass.DP, o.Compile.Pass.Microbatches = 1, 1
+	r, err := check.Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("out %.2g, loss %.2g, gradients %.2g, curves %v", r.Out, r.Loss, r.GradMax, r.Curves)
+	if !r.OK || len(r.Unmatched) > 0 {
+		t.Errorf("differs from PyTorch: %+v", r)
+	}
+}
