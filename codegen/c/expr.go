@@ -16,6 +16,9 @@ var unary = map[string][2]string{
 	"cos": {"gtc_cosf", "cos"}, "tanh": {"gtc_tanhf", "tanh"}, "erf": {"gtc_erff", "erf"}, "ncdf": {"gtc_ncdff", "gtc_ncdf64"},
 	"sigmoid": {"gtc_sigmoidf", "gtc_sigmoid64"}, "floor": {"floorf", "floor"}, "ceil": {"ceilf", "ceil"},
 	"round": {"rintf", "rint"}, "rsqrt": {"gtc_rsqrtf", "1.0/sqrt"}, "softplus": {"gtc_softplusf", "gtc_softplus64"},
+	"tan": {"tanf", "tan"}, "asin": {"asinf", "asin"}, "acos": {"acosf", "acos"}, "atan": {"atanf", "atan"},
+	"sinh": {"sinhf", "sinh"}, "cosh": {"coshf", "cosh"}, "asinh": {"asinhf", "asinh"}, "acosh": {"acoshf", "acosh"},
+	"atanh": {"atanhf", "atanh"},
 }
 
 // binaryOps prints the binary operations that C has on every type; x and y stand for the operands.
@@ -30,7 +33,8 @@ var arithmetic = map[string]string{"add": "x + y", "sub": "x - y", "mul": "x * y
 // heavy marks operations worth keeping in a row buffer rather than computing again in a later stage.
 func heavy(op string) bool {
 	switch op {
-	case "exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "ncdf", "sigmoid", "pow", "softplus", "rand":
+	case "exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "ncdf", "sigmoid", "pow", "softplus", "rand",
+		"tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh":
 		return true
 	}
 	return false

@@ -8,90 +8,247 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// importEinsum handles one or two operands without ellipses or repeated letters: it permutes both to
-// [batch, free, summed], multiplies and permutes the product.
-func importEinsum(w *walker, n *node, in []*val) []*val {
-	eq := strings.ReplaceAll(n.str("equation", ""), " ", "")
-	left, right, ok := strings.Cut(eq, "->")
-	terms := strings.Split(left, ",")
-	if !ok || len(terms) != len(in) || strings.Contains(eq, ".") {
-		n.fail("equation %q is not supported (write one or two operands and ->, without ...)", eq)
-	}
-	size := map[rune]int{}
-	for i, t := range terms {
-		if in[i] == nil || len(t) != len(in[i].t.Dims) {
-			n.fail("equation %q does not fit operand %d", eq, i)
-		}
-		for k, c := range t {
-			d := in[i].t.Dims[k]
-			if old, seen := size[c]; seen && old != d || strings.Count(t, string(c)) > 1 {
-				n.fail("equation %q: letter %q has sizes %d and %d, or repeats", eq, c, old, d)
-			}
-			size[c] = d
-		}
-	}
-	for _, c := range right {
-		if _, ok := size[c]; !ok || strings.Count(right, string(c)) > 1 {
-			n.fail("equation %q: result letter %q", eq, c)
-		}
-	}
-	x := w.sumAway(w.value(in[0]), &terms[0], right+strings.Join(terms[1:], ""))
-	if len(in) == 1 {
-		return outs(letters(w.b, x, terms[0], right))
-	}
-	y := w.sumAway(w.value(in[1]), &terms[1], right+terms[0])
-	pickAll := func(t string, keep func(c rune) bool) string {
-		return strings.Map(func(c rune) rune {
-			if keep(c) {
-				return c
-			}
-			return -1
-		}, t)
-	}
-	both := func(c rune) bool { return strings.ContainsRune(terms[0], c) && strings.ContainsRune(terms[1], c) }
-	inOut := func(c rune) bool { return strings.ContainsRune(right, c) }
-	batch := pickAll(terms[0], func(c rune) bool { return both(c) && inOut(c) })
-	sum := pickAll(terms[0], func(c rune) bool { return both(c) && !inOut(c) })
-	fx := pickAll(terms[0], func(c rune) bool { return !both(c) })
-	fy := pickAll(terms[1], func(c rune) bool { return !both(c) })
-	count := func(t string) int {
-		k := 1
-		for _, c := range t {
-			k *= size[c]
-		}
-		return k
-	}
-	x = ops.Reshape(w.b, letters(w.b, x, terms[0], batch+fx+sum), []int{count(batch), count(fx), count(sum)})
-	y = ops.Reshape(w.b, letters(w.b, y, terms[1], batch+sum+fy), []int{count(batch), count(sum), count(fy)})
-	z := ops.MatMul(w.b, x, y)
-	var dims []int
-	for _, c := range batch + fx + fy {
-		dims = append(dims, size[c])
-	}
-	return outs(letters(w.b, ops.Reshape(w.b, z, dims), batch+fx+fy, right))
+// labelled is an operand of an einsum whose dims are named, each by a different letter.
+type labelled struct {
+	v       *ir.Value
+	letters []rune
 }
 
-// sumAway reduces the letters of t that neither the result nor the other operand has, and drops them from t.
-func (w *walker) sumAway(x *ir.Value, t *string, rest string) *ir.Value {
-	var over, kept []int
-	left := ""
-	for i, c := range *t {
-		if strings.ContainsRune(rest, c) {
-			kept = append(kept, x.Type.Dims[i])
-			left += string(c)
+// has reports whether x has a dim of that name.
+func (x labelled) has(c rune) bool { return slices.Contains(x.letters, c) }
+
+// dim is the size of the dim of that name, 1 when there is none.
+func (x labelled) dim(c rune) int {
+	if i := slices.Index(x.letters, c); i >= 0 {
+		return x.v.Type.Dims[i]
+	}
+	return 1
+}
+
+// importEinsum contracts operands by pairs, the smallest result first. Letters that repeat within an operand take its
+// diagonal; ellipses stand for dims that broadcast.
+func importEinsum(w *walker, n *node, in []*val) []*val {
+	terms, result := n.equation(in)
+	var list []labelled
+	for i, t := range terms {
+		list = append(list, diagonal(w.b, w.value(in[i]), t))
+	}
+	size := map[rune]int{}
+	for i, x := range list {
+		for k, c := range x.letters {
+			d := x.v.Type.Dims[k]
+			if old := max(size[c], 1); old != 1 && d != 1 && old != d {
+				n.fail("equation %q: operand %d has %d where others have %d", n.str("equation", ""), i, d, old)
+			}
+			if old, seen := size[c]; !seen || old == 1 {
+				size[c] = d
+			}
+		}
+	}
+	for i := range list { // a dim of 1 that others have larger repeats: it is no dim of this operand
+		list[i] = keepLetters(w.b, list[i], func(c rune) bool { return list[i].dim(c) == size[c] })
+	}
+	for len(list) > 1 {
+		p, q := cheapest(list, result, size)
+		rest := slices.Concat(list[:p], list[p+1:q], list[q+1:])
+		list = append(rest, contract(w.b, list[p], list[q], func(c rune) bool {
+			return slices.Contains(result, c) || slices.ContainsFunc(rest, func(x labelled) bool { return x.has(c) })
+		}))
+	}
+	x := keepLetters(w.b, list[0], func(c rune) bool { return slices.Contains(result, c) })
+	for _, c := range result { // letters of the result that only dropped dims of 1 had
+		if !x.has(c) {
+			x.v, x.letters = ops.Reshape(w.b, x.v, append(slices.Clone(x.v.Type.Dims), 1)), append(x.letters, c)
+		}
+	}
+	return outs(arrange(w.b, x, result))
+}
+
+// equation parses the terms of the operands and of the result. An ellipsis becomes one name for every dim
+// that it stands for, counted from its end, so that those of all operands align.
+func (n *node) equation(in []*val) (terms [][]rune, result []rune) {
+	eq := strings.ReplaceAll(n.str("equation", ""), " ", "")
+	left, right, explicit := strings.Cut(eq, "->")
+	list := strings.Split(left, ",")
+	if len(list) != len(in) {
+		n.fail("equation %q has %d terms for %d operands", eq, len(list), len(in))
+	}
+	widest := 0
+	for i, t := range list {
+		head, tail, dots := strings.Cut(t, "...")
+		if !onlyLetters(head) || !onlyLetters(tail) || in[i] == nil {
+			n.fail("equation %q: term %q", eq, t)
+		}
+		more := len(in[i].t.Dims) - len(head) - len(tail)
+		if more < 0 || more > 0 && !dots {
+			n.fail("equation %q: term %q does not fit operand %d, %s", eq, t, i, in[i].t)
+		}
+		widest = max(widest, more)
+		terms = append(terms, slices.Concat([]rune(head), ellipsis(more), []rune(tail)))
+	}
+	if explicit {
+		head, tail, dots := strings.Cut(right, "...")
+		if !onlyLetters(head) || !onlyLetters(tail) {
+			n.fail("equation %q: result %q", eq, right)
+		}
+		if !dots {
+			widest = 0
+		}
+		result = slices.Concat([]rune(head), ellipsis(widest), []rune(tail))
+	} else {
+		result = append(ellipsis(widest), once(list)...)
+	}
+	for i, c := range result {
+		if slices.Contains(result[:i], c) || !slices.ContainsFunc(terms, func(t []rune) bool { return slices.Contains(t, c) }) {
+			n.fail("equation %q: result letter %q repeats or is in no operand", eq, c)
+		}
+	}
+	return terms, result
+}
+
+func onlyLetters(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') })
+}
+
+// ellipsis names that many dims by numbers below 0, the last one -1.
+func ellipsis(count int) []rune {
+	out := make([]rune, count)
+	for i := range out {
+		out[i] = rune(i - count)
+	}
+	return out
+}
+
+// once lists, sorted, the letters that occur exactly once in all terms: the result of an equation without one.
+func once(list []string) []rune {
+	all := strings.ReplaceAll(strings.Join(list, ""), "...", "")
+	var out []rune
+	for _, c := range all {
+		if strings.Count(all, string(c)) == 1 {
+			out = append(out, c)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// diagonal names the dims of v; dims of one name become one, the diagonal of the two.
+func diagonal(b *ir.Builder, v *ir.Value, letters []rune) labelled {
+	letters = slices.Clone(letters)
+	for i := 0; i < len(letters); i++ {
+		j := i + 1 + slices.Index(letters[i+1:], letters[i])
+		if j == i {
+			continue
+		}
+		d := v.Type.Dims
+		if d[i] != d[j] {
+			panic(ir.Errorf(b.Loc, "einsum takes the diagonal of dims %d and %d of %v, which differ", i, j, d))
+		}
+		rest := slices.Delete(slices.Delete(ops.AllDims(v), j, j+1), i, i+1)
+		v = ops.Transpose(b, v, slices.Concat(rest, []int{i, j}))
+		lead := slices.Clone(v.Type.Dims[:len(rest)])
+		v = ops.Reshape(b, v, append(slices.Clone(lead), d[i]*d[i]))
+		starts, sizes, steps := make([]int, len(lead)+1), append(slices.Clone(lead), d[i]), slices.Repeat([]int{1}, len(lead)+1)
+		steps[len(lead)] = d[i] + 1
+		v = ops.Slice(b, v, starts, sizes, steps)
+		c := letters[i]
+		letters = append(slices.Delete(slices.Delete(letters, j, j+1), i, i+1), c)
+		i = -1
+	}
+	return labelled{v, letters}
+}
+
+// keepLetters sums the other dims away.
+func keepLetters(b *ir.Builder, x labelled, keep func(c rune) bool) labelled {
+	var over, dims []int
+	var left []rune
+	for i, c := range x.letters {
+		if keep(c) {
+			dims, left = append(dims, x.v.Type.Dims[i]), append(left, c)
 		} else {
 			over = append(over, i)
 		}
 	}
-	*t = left
-	return ops.Reshape(w.b, ops.ReduceSum(w.b, x, over...), slices.Clone(kept))
+	if len(over) == 0 {
+		return x
+	}
+	return labelled{ops.Reshape(b, ops.ReduceSum(b, x.v, over...), dims), left}
 }
 
-// letters transposes x from one order of letters to another.
-func letters(b *ir.Builder, x *ir.Value, from, to string) *ir.Value {
-	perm := make([]int, 0, len(to))
-	for _, c := range to {
-		perm = append(perm, strings.IndexRune(from, c))
+// arrange orders the dims of x.
+func arrange(b *ir.Builder, x labelled, letters []rune) *ir.Value {
+	perm := make([]int, len(letters))
+	for i, c := range letters {
+		perm[i] = slices.Index(x.letters, c)
 	}
-	return ops.Transpose(b, x, perm)
+	return ops.Transpose(b, x.v, perm)
+}
+
+// cheapest picks the two operands whose contraction has the smallest result; the first two of several.
+func cheapest(list []labelled, result []rune, size map[rune]int) (p, q int) {
+	best := -1
+	for i := range list {
+		for j := i + 1; j < len(list); j++ {
+			n := 1
+			for c, s := range size {
+				kept := slices.Contains(result, c)
+				for k, x := range list {
+					kept = kept || k != i && k != j && x.has(c)
+				}
+				if kept && (list[i].has(c) || list[j].has(c)) {
+					n *= s
+				}
+			}
+			if best < 0 || n < best {
+				best, p, q = n, i, j
+			}
+		}
+	}
+	return p, q
+}
+
+// contract multiplies two operands and sums over what both have and nothing else needs: one product of matrices
+// [batch, free of x, summed] and [batch, summed, free of y].
+func contract(b *ir.Builder, x, y labelled, needed func(c rune) bool) labelled {
+	x = keepLetters(b, x, func(c rune) bool { return needed(c) || y.has(c) })
+	y = keepLetters(b, y, func(c rune) bool { return needed(c) || x.has(c) })
+	var batch, sum, fx, fy []rune
+	for _, c := range x.letters {
+		switch {
+		case !y.has(c):
+			fx = append(fx, c)
+		case needed(c):
+			batch = append(batch, c)
+		default:
+			sum = append(sum, c)
+		}
+	}
+	for _, c := range y.letters {
+		if !x.has(c) {
+			fy = append(fy, c)
+		}
+	}
+	dims := func(of labelled, letters []rune) []int {
+		out := make([]int, len(letters))
+		for i, c := range letters {
+			out[i] = of.dim(c)
+		}
+		return out
+	}
+	all := dims(x, batch)
+	all = append(append(all, dims(x, fx)...), dims(y, fy)...)
+	m := slices.Concat(batch, fx, fy)
+	if len(sum) == 0 && (len(fx) == 0 || len(fy) == 0) { // an elementwise product
+		px := ops.Reshape(b, arrange(b, x, slices.Concat(batch, fx)), slices.Concat(dims(x, batch), dims(x, fx), slices.Repeat([]int{1}, len(fy))))
+		py := ops.Reshape(b, arrange(b, y, slices.Concat(batch, fy)), slices.Concat(dims(x, batch), slices.Repeat([]int{1}, len(fx)), dims(y, fy)))
+		return labelled{ops.Mul(b, ops.Expand(b, px, all), ops.Expand(b, py, all)), m}
+	}
+	k := ir.Product(dims(x, sum))
+	lead := []int{ir.Product(dims(x, batch))}
+	if len(batch) == 0 {
+		lead = nil
+	}
+	px := ops.Reshape(b, arrange(b, x, slices.Concat(batch, fx, sum)), slices.Concat(lead, []int{ir.Product(dims(x, fx)), k}))
+	py := ops.Reshape(b, arrange(b, y, slices.Concat(batch, sum, fy)), slices.Concat(lead, []int{k, ir.Product(dims(y, fy))}))
+	return labelled{ops.Reshape(b, ops.MatMul(b, px, py), all), m}
 }

@@ -13,7 +13,7 @@ var linearRows = []row{
 	{op: "Gemm", since: 11, min: 2, max: 3, rule: importGemm},
 	{op: "Conv", since: 1, min: 2, max: 3, rule: importConv},
 	{op: "ConvTranspose", since: 1, min: 2, max: 3, rule: importConvTranspose},
-	{op: "Einsum", since: 12, min: 1, max: 2, rule: importEinsum},
+	{op: "Einsum", since: 12, min: 1, max: -1, rule: importEinsum},
 }
 
 // untransposed looks through a transpose of the last two dims, which matmul can do for nothing.

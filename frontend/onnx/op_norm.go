@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
@@ -18,8 +17,6 @@ var normRows = []row{
 	{op: "SimplifiedLayerNormalization", since: 1, min: 2, max: 2, rule: importRMSNorm},
 	{op: "Softmax", since: 1, min: 1, max: 1, rule: importSoftmax(ops.Softmax)},
 	{op: "LogSoftmax", since: 1, min: 1, max: 1, rule: importSoftmax(ops.LogSoftmax)},
-	{op: "Dropout", since: 7, min: 1, max: 1, rule: importDropout},
-	{op: "Dropout", since: 12, min: 1, max: 3, rule: importDropout},
 	{op: "LpNormalization", since: 1, min: 1, max: 1, rule: importLpNorm},
 }
 
@@ -225,36 +222,6 @@ func importSoftmax(f func(*ir.Builder, *ir.Value, int) *ir.Value) rule {
 		flat := ops.Reshape(w.b, x, []int{ir.Product(d[:axis]), ir.Product(d[axis:])})
 		return outs(ops.Reshape(w.b, f(w.b, flat, 1), d))
 	}
-}
-
-// importDropout keeps the ratio: the op is active in training. Its mask result is not made.
-func importDropout(w *walker, n *node, in []*val) []*val {
-	ratio := n.float("ratio", 0.5)
-	if n.opset >= 12 {
-		ratio = 0.5
-		if a := w.known(n, in, 1); a != nil {
-			if len(a.F) != 1 {
-				n.fail("the ratio is %s, want one float", a.Type)
-			}
-			ratio = shortest(float32(a.F[0]))
-		}
-	}
-	if ratio < 0 || ratio >= 1 {
-		n.fail("ratio %g is outside [0,1)", ratio)
-	}
-	x := w.value(in[0])
-	if ratio == 0 {
-		return outs(x)
-	}
-	root := w
-	for root.outer != nil {
-		root = root.outer
-	}
-	if root.counter == nil {
-		root.counter = w.b.Param("step", ir.T(dtype.I64), ir.State)
-	}
-	root.dropouts++
-	return outs(ops.Dropout(w.b, x, root.counter, ratio, root.dropouts))
 }
 
 func importLpNorm(w *walker, n *node, in []*val) []*val {

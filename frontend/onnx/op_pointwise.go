@@ -18,8 +18,6 @@ var pointwiseRows = []row{
 	{op: "Log", since: 6, min: 1, max: 1, rule: map1(ops.Log)},
 	{op: "Neg", since: 6, min: 1, max: 1, rule: map1(ops.Neg)},
 	{op: "Not", since: 1, min: 1, max: 1, rule: map1(ops.Not)},
-	{op: "IsNaN", since: 9, min: 1, max: 1, rule: map1(ops.IsNaN)},
-	{op: "IsInf", since: 10, min: 1, max: 1, rule: importIsInf},
 	{op: "Reciprocal", since: 6, min: 1, max: 1, rule: map1(ops.Recip)},
 	{op: "Relu", since: 6, min: 1, max: 1, rule: map1(ops.Relu)},
 	{op: "Round", since: 11, min: 1, max: 1, rule: map1(ops.Round)},
@@ -28,20 +26,6 @@ var pointwiseRows = []row{
 	{op: "Sin", since: 7, min: 1, max: 1, rule: map1(ops.Sin)},
 	{op: "Sqrt", since: 6, min: 1, max: 1, rule: map1(ops.Sqrt)},
 	{op: "Tanh", since: 6, min: 1, max: 1, rule: map1(ops.Tanh)},
-	{op: "Softplus", since: 1, min: 1, max: 1, rule: map1(ops.Softplus)},
-	{op: "Softsign", since: 1, min: 1, max: 1, rule: map1(softsign)},
-	{op: "Mish", since: 18, min: 1, max: 1, rule: map1(mish)},
-	{op: "HardSwish", since: 14, min: 1, max: 1, rule: map1(func(b *ir.Builder, x *ir.Value) *ir.Value {
-		return ops.Mul(b, x, hardSigmoid(b, x, 1.0/6, 0.5))
-	})},
-	{op: "HardSigmoid", since: 6, min: 1, max: 1, rule: importHardSigmoid},
-	{op: "Elu", since: 6, min: 1, max: 1, rule: importElu},
-	{op: "Selu", since: 6, min: 1, max: 1, rule: importSelu},
-	{op: "Celu", since: 12, min: 1, max: 1, rule: importCelu},
-	{op: "LeakyRelu", since: 6, min: 1, max: 1, rule: importLeakyRelu},
-	{op: "PRelu", since: 7, min: 2, max: 2, rule: importPRelu},
-	{op: "ThresholdedRelu", since: 10, min: 1, max: 1, rule: importThresholdedRelu},
-	{op: "Gelu", since: 20, min: 1, max: 1, rule: importGelu},
 
 	{op: "Add", since: 7, min: 2, max: 2, rule: map2(ops.Add)},
 	{op: "Sub", since: 7, min: 2, max: 2, rule: map2(ops.Sub)},
@@ -116,21 +100,6 @@ func mapN(f func(b *ir.Builder, x, y *ir.Value) *ir.Value) rule {
 func importMean(w *walker, n *node, in []*val) []*val {
 	sum := mapN(ops.Add)(w, n, in)[0]
 	return outs(ops.MulScalar(w.b, sum.v, 1/float64(len(in))))
-}
-
-func importIsInf(w *walker, n *node, in []*val) []*val {
-	x := w.value(in[0])
-	is := func(x *ir.Value, sign int) *ir.Value { return ops.Eq(w.b, x, ops.ScalarLike(w.b, x, math.Inf(sign))) }
-	neg, pos := n.int("detect_negative", 1) != 0, n.int("detect_positive", 1) != 0
-	switch {
-	case neg && pos:
-		return outs(is(ops.Abs(w.b, x), 1))
-	case neg:
-		return outs(is(x, -1))
-	case pos:
-		return outs(is(x, 1))
-	}
-	return outs(ops.Zeros(w.b, x.Type.With(dtype.Bool)))
 }
 
 func importMod(w *walker, n *node, in []*val) []*val {
@@ -226,58 +195,4 @@ func importClip(w *walker, n *node, in []*val) []*val {
 		acc = map2(ops.Minimum)(w, n, []*val{acc, in[2]})[0]
 	}
 	return outs(w.value(acc))
-}
-
-func softsign(b *ir.Builder, x *ir.Value) *ir.Value {
-	return ops.Div(b, x, ops.AddScalar(b, ops.Abs(b, x), 1))
-}
-
-func mish(b *ir.Builder, x *ir.Value) *ir.Value {
-	return ops.Mul(b, x, ops.Tanh(b, ops.Softplus(b, x)))
-}
-
-func hardSigmoid(b *ir.Builder, x *ir.Value, alpha, beta float64) *ir.Value {
-	return ops.Clip(b, ops.AddScalar(b, ops.MulScalar(b, x, alpha), beta), 0, 1)
-}
-
-func importHardSigmoid(w *walker, n *node, in []*val) []*val {
-	return outs(hardSigmoid(w.b, w.value(in[0]), n.float("alpha", 0.2), n.float("beta", 0.5)))
-}
-
-func importElu(w *walker, n *node, in []*val) []*val {
-	return outs(ops.Elu(w.b, w.value(in[0]), n.float("alpha", 1)))
-}
-
-func importSelu(w *walker, n *node, in []*val) []*val {
-	y := ops.Elu(w.b, w.value(in[0]), n.float("alpha", 1.6732632423543772))
-	return outs(ops.MulScalar(w.b, y, n.float("gamma", 1.0507009873554805)))
-}
-
-// importCelu is max(0,x) + min(0, alpha*(exp(x/alpha)-1)) = alpha*elu(x/alpha).
-func importCelu(w *walker, n *node, in []*val) []*val {
-	alpha := n.float("alpha", 1)
-	y := ops.Elu(w.b, ops.MulScalar(w.b, w.value(in[0]), 1/alpha), 1)
-	return outs(ops.MulScalar(w.b, y, alpha))
-}
-
-func importLeakyRelu(w *walker, n *node, in []*val) []*val {
-	return outs(ops.LeakyRelu(w.b, w.value(in[0]), n.float("alpha", 0.01)))
-}
-
-// importPRelu is max(x,0) + slope*min(x,0); the slope broadcasts to x only.
-func importPRelu(w *walker, n *node, in []*val) []*val {
-	x := w.value(in[0])
-	zero := ops.Zeros(w.b, x.Type)
-	neg := ops.Mul(w.b, w.spread(in[1], x.Type.Dims), ops.Minimum(w.b, x, zero))
-	return outs(ops.Add(w.b, ops.Relu(w.b, x), neg))
-}
-
-func importThresholdedRelu(w *walker, n *node, in []*val) []*val {
-	x := w.value(in[0])
-	above := ops.Gt(w.b, x, ops.ScalarLike(w.b, x, n.float("alpha", 1)))
-	return outs(ops.Where(w.b, above, x, ops.Zeros(w.b, x.Type)))
-}
-
-func importGelu(w *walker, n *node, in []*val) []*val {
-	return outs(ops.Gelu(w.b, w.value(in[0]), n.str("approximate", "none") == "tanh"))
 }

@@ -5,96 +5,211 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// importResize does nearest neighbours, by gathering source positions along each dim, and linear interpolation,
-// by a product with each dim's small matrix of weights.
-func importResize(w *walker, n *node, in []*val) []*val {
-	x, d := w.value(in[0]), in[0].t.Dims
-	sizes, scales := w.resizeDims(n, in)
-	mode := n.str("mode", "nearest")
-	for k := range d {
-		if sizes[k] == d[k] && scales[k] == 1 {
-			continue
-		}
-		if sizes[k] > maxFold/max(d[k], 1) || sizes[k] < 1 || d[k] < 1 {
-			n.fail("resizes dimension %d of %v to %d", k, d, sizes[k])
-		}
-		at := func(i int) float64 { return n.sourcePos(i, d[k], sizes[k], scales[k]) }
-		switch mode {
-		case "nearest":
-			x = w.resizeNearest(n, x, k, sizes[k], at)
-		case "linear":
-			x = w.resizeLinear(x, k, sizes[k], at)
-		default:
-			n.fail("mode %q is not supported (nearest and linear are)", mode)
-		}
-	}
-	return outs(x)
+var resizeRows = []row{
+	{op: "Resize", since: 10, min: 2, max: 2, rule: importResize},
+	{op: "Resize", since: 11, min: 1, max: 4, rule: importResize},
+	{op: "Upsample", since: 7, min: 1, max: 1, rule: importResize},
+	{op: "Upsample", since: 9, min: 2, max: 2, rule: importResize},
+	{op: "Upsample", since: 10, removed: true},
 }
 
-// resizeDims gives the result's dims and each dim's scale from the sizes or scales operand.
-func (w *walker) resizeDims(n *node, in []*val) (sizes []int, scales []float64) {
-	d := in[0].t.Dims
+// resize is how one dim is resampled: to positions of a source of from elements. roi is the part of it, as
+// fractions, that tf_crop_and_resize looks at.
+type resize struct {
+	from, to int
+	scale    float64
+	roi      [2]float64
+}
+
+// still reports whether the dim stays as it is.
+func (r resize) still() bool { return r.from == r.to && r.scale == 1 && r.roi == [2]float64{0, 1} }
+
+// importResize resamples dim after dim: the interpolation is separable. Nearest neighbours are gathered; the other
+// modes are a product with each dim's matrix of weights, or a few gathers where the dim is long.
+func importResize(w *walker, n *node, in []*val) []*val {
+	x, dims := w.value(in[0]), w.resizeDims(n, in)
+	d := x.Type.DType
+	mode := n.str("mode", "nearest")
+	if mode == "bilinear" || mode == "trilinear" { // before opset 9
+		mode = "linear"
+	}
+	if !d.IsFloat() && mode != "nearest" {
+		x = ops.Cast(w.b, x, dtype.F32)
+	}
+	for k, r := range dims {
+		if r.still() {
+			continue
+		}
+		if r.to < 1 || r.from < 1 || r.to > maxFold/r.from {
+			n.fail("resizes dimension %d of %v to %d", k, in[0].t.Dims, r.to)
+		}
+		switch mode {
+		case "nearest":
+			x = w.resizeNearest(n, x, k, r)
+		case "linear", "cubic":
+			x = w.resample(n, x, k, r, mode)
+		default:
+			n.fail("mode %q is none of nearest, linear and cubic", mode)
+		}
+	}
+	return outs(ops.Cast(w.b, w.extrapolate(n, x, dims), d))
+}
+
+// resizeDims gives each dim's resampling from the sizes or scales operand.
+func (w *walker) resizeDims(n *node, in []*val) []resize {
+	d, old := in[0].t.Dims, n.op == "Upsample" || n.opset < 11
+	axes := make([]int, 0, len(d))
+	for _, a := range n.ints("axes") {
+		axes = append(axes, n.dim(a, len(d)))
+	}
+	if n.ints("axes") == nil {
+		for k := range d {
+			axes = append(axes, k)
+		}
+	}
+	out := make([]resize, len(d))
+	for k := range out {
+		out[k] = resize{d[k], d[k], 1, [2]float64{0, 1}}
+	}
 	at := 2
-	if n.op == "Upsample" || n.opset < 11 {
+	if old {
 		at = 1
 	}
-	if n.ints("axes") != nil || n.int("antialias", 0) != 0 || n.str("keep_aspect_ratio_policy", "stretch") != "stretch" {
-		n.fail("axes, antialias and keep_aspect_ratio_policy are not supported")
-	}
-	if a := w.known(n, in, at); a != nil && len(a.F) > 0 {
+	var scales []float64
+	if a := w.known(n, in, at); a != nil {
 		scales = a.F
+	} else if f := n.floats("scales"); f != nil {
+		scales = f
+	}
+	if len(scales) > 0 {
+		if len(scales) != len(axes) {
+			n.fail("scales %v for %d dimensions", scales, len(axes))
+		}
 		for i, s := range scales {
-			if !(s > 0 && s < maxDim) || i >= len(d) {
+			k := axes[i]
+			if !(s > 0 && s < maxDim) || float64(d[k])*s > maxDim {
 				n.fail("scales %v for %v", scales, d)
 			}
-			sizes = append(sizes, int(math.Floor(float64(d[i])*s)))
+			out[k].scale, out[k].to = s, int(math.Floor(float64(d[k])*s))
 		}
 	} else {
-		sizes = w.knownInts(n, in, 3, "")
-		for i, s := range sizes {
-			if i < len(d) {
-				scales = append(scales, float64(s)/float64(max(d[i], 1)))
-			}
+		n.resizeTo(out, axes, w.knownInts(n, in, 3, ""))
+	}
+	if n.str("coordinate_transformation_mode", "") == "tf_crop_and_resize" {
+		w.regions(n, in, out, axes)
+	}
+	return out
+}
+
+// resizeTo takes the sizes wanted, stretched or by one factor for all of the axes.
+func (n *node) resizeTo(out []resize, axes, sizes []int) {
+	if len(sizes) != len(axes) || len(axes) == 0 {
+		n.fail("sizes %v for %d dimensions", sizes, len(axes))
+	}
+	factors := make([]float64, len(axes))
+	for i, k := range axes {
+		if sizes[i] < 1 || sizes[i] > maxDim || out[k].from < 1 {
+			n.fail("sizes %v", sizes)
 		}
+		factors[i] = float64(sizes[i]) / float64(out[k].from)
 	}
-	if len(sizes) != len(d) || len(scales) != len(d) {
-		n.fail("sizes %v for %v", sizes, d)
+	policy := n.str("keep_aspect_ratio_policy", "stretch")
+	for i, k := range axes {
+		switch policy {
+		case "stretch":
+			out[k].scale, out[k].to = factors[i], sizes[i]
+			continue
+		case "not_larger":
+			out[k].scale = slices.Min(factors)
+		case "not_smaller":
+			out[k].scale = slices.Max(factors)
+		default:
+			n.fail("keep_aspect_ratio_policy %q", policy)
+		}
+		out[k].to = int(out[k].scale*float64(out[k].from) + 0.5)
 	}
-	return sizes, scales
+}
+
+// regions reads the roi operand: all starts, then all ends.
+func (w *walker) regions(n *node, in []*val, out []resize, axes []int) {
+	roi := w.known(n, in, 1)
+	if roi == nil || len(roi.F) != 2*len(axes) {
+		n.fail("tf_crop_and_resize wants %d region bounds", 2*len(axes))
+	}
+	for i, k := range axes {
+		out[k].roi = [2]float64{roi.F[i], roi.F[len(axes)+i]}
+	}
 }
 
 // sourcePos maps a result position to one of the input (ONNX Resize, coordinate_transformation_mode).
-func (n *node) sourcePos(i, from, to int, scale float64) float64 {
+func (n *node) sourcePos(i int, r resize) float64 {
 	x, def := float64(i), "half_pixel"
 	if n.op == "Upsample" || n.opset < 11 {
 		def = "asymmetric"
 	}
+	from, wide := float64(r.from), r.scale*float64(r.from)
 	switch mode := n.str("coordinate_transformation_mode", def); mode {
 	case "half_pixel":
-		return (x+0.5)/scale - 0.5
+		return (x+0.5)/r.scale - 0.5
 	case "pytorch_half_pixel":
-		if to == 1 {
+		if r.to == 1 {
 			return 0
 		}
-		return (x+0.5)/scale - 0.5
+		return (x+0.5)/r.scale - 0.5
+	case "half_pixel_symmetric":
+		return from/2*(1-float64(r.to)/wide) + (x+0.5)/r.scale - 0.5
 	case "align_corners":
-		if to == 1 {
+		if wide == 1 {
 			return 0
 		}
-		return x * float64(from-1) / (scale*float64(from) - 1)
+		return x * (from - 1) / (wide - 1)
 	case "asymmetric":
-		return x / scale
+		return x / r.scale
+	case "tf_crop_and_resize":
+		size := (r.roi[1] - r.roi[0]) * (from - 1)
+		if wide == 1 {
+			return r.roi[0]*(from-1) + size/2
+		}
+		return r.roi[0]*(from-1) + x*size/(wide-1)
+	case "tf_half_pixel_for_nn": // opset 11 and 12
+		return (x + 0.5) / r.scale
 	default:
 		n.fail("coordinate_transformation_mode %q is not supported", mode)
 		return 0
 	}
 }
 
-func (w *walker) resizeNearest(n *node, x *ir.Value, dim, size int, at func(int) float64) *ir.Value {
-	from := x.Type.Dims[dim]
+// extrapolate sets what tf_crop_and_resize takes from outside of the input.
+func (w *walker) extrapolate(n *node, x *ir.Value, dims []resize) *ir.Value {
+	if n.str("coordinate_transformation_mode", "") != "tf_crop_and_resize" {
+		return x
+	}
+	value := n.float("extrapolation_value", 0)
+	for k, r := range dims {
+		if r.still() {
+			continue
+		}
+		shape := slices.Repeat([]int{1}, len(dims))
+		shape[k] = r.to
+		inside, some := ir.NewArray(ir.T(dtype.Bool, shape...)), false
+		for i := range inside.I {
+			p := n.sourcePos(i, r)
+			inside.I[i] = int64(boolInt(p >= 0 && p <= float64(r.from-1)))
+			some = some || inside.I[i] == 0
+		}
+		if some {
+			x = ops.Where(w.b, w.spread(&val{t: inside.Type, arr: inside}, x.Type.Dims), x, ops.ScalarLike(w.b, x, value))
+		}
+	}
+	return x
+}
+
+func (w *walker) resizeNearest(n *node, x *ir.Value, dim int, r resize) *ir.Value {
+	from, size := r.from, r.to
 	index := ir.NewArray(ir.T(i64, size))
 	repeat := size%from == 0
 	def := "round_prefer_floor"
@@ -102,7 +217,7 @@ func (w *walker) resizeNearest(n *node, x *ir.Value, dim, size int, at func(int)
 		def = "floor"
 	}
 	for i := range index.I {
-		p := at(i)
+		p := n.sourcePos(i, r)
 		switch mode := n.str("nearest_mode", def); mode {
 		case "round_prefer_floor":
 			p = math.Ceil(p - 0.5)
@@ -141,22 +256,112 @@ func allAt(list []int64, want func(int) int64) bool {
 	return true
 }
 
-func (w *walker) resizeLinear(x *ir.Value, dim, size int, at func(int) float64) *ir.Value {
-	from := x.Type.Dims[dim]
-	weights := ir.NewArray(ir.T(x.Type.DType, from, size))
-	for i := range size {
-		p := min(max(at(i), 0), float64(from-1))
-		lo := int(p)
-		hi := min(lo+1, from-1)
-		weights.F[lo*size+i] += 1 - (p - float64(lo))
-		weights.F[hi*size+i] += p - float64(lo)
+// longDim is the size from which a few gathers of whole rows cost less than a product with a dim's matrix of
+// weights, which takes as many steps per element as the dim has elements.
+const longDim = 128
+
+// resample is linear or cubic interpolation along dim.
+func (w *walker) resample(n *node, x *ir.Value, dim int, r resize, mode string) *ir.Value {
+	taps := make([][]float64, r.to) // weights of each result position, from position first on
+	first, width := make([]int, r.to), 0
+	for i := range taps {
+		first[i], taps[i] = n.taps(n.sourcePos(i, r), r, mode)
+		width = max(width, len(taps[i]))
 	}
+	if width <= 4 && r.from > longDim {
+		return w.weighRows(x, dim, first, taps)
+	}
+	weights := ir.NewArray(ir.T(x.Type.DType, r.from, r.to))
+	for i, list := range taps {
+		for t, v := range list {
+			weights.F[min(max(first[i]+t, 0), r.from-1)*r.to+i] += v
+		}
+	}
+	return w.alongDim(x, dim, ops.Const(w.b, weights.Tensor()))
+}
+
+// alongDim multiplies the vectors along dim by a matrix [old size, new size].
+func (w *walker) alongDim(x *ir.Value, dim int, matrix *ir.Value) *ir.Value {
 	perm := ops.AllDims(x)
 	last := len(perm) - 1
 	perm[dim], perm[last] = last, dim
 	y := ops.Transpose(w.b, x, perm)
-	flat := ops.Reshape(w.b, y, []int{ir.Product(y.Type.Dims[:last]), from})
-	flat = ops.MatMul(w.b, flat, ops.Const(w.b, weights.Tensor()))
-	y = ops.Reshape(w.b, flat, append(slices.Clone(y.Type.Dims[:last]), size))
+	lead := slices.Clone(y.Type.Dims[:last])
+	flat := ops.Reshape(w.b, y, []int{ir.Product(lead), y.Type.Dims[last]})
+	flat = ops.MatMul(w.b, flat, matrix)
+	y = ops.Reshape(w.b, flat, append(lead, matrix.Type.Dims[1]))
 	return ops.Transpose(w.b, y, perm)
+}
+
+// weighRows adds, for every tap, the rows along dim that it reads, times its weights.
+func (w *walker) weighRows(x *ir.Value, dim int, first []int, taps [][]float64) *ir.Value {
+	d := x.Type.Dims
+	perm := slices.Concat([]int{dim}, ops.AllDims(x)[:dim], ops.AllDims(x)[dim+1:])
+	rows := ops.Reshape(w.b, ops.Transpose(w.b, x, perm), []int{d[dim], ir.Product(d) / d[dim]})
+	var sum *ir.Value
+	for t := range taps[0] {
+		index, weight := ir.NewArray(ir.T(i64, len(taps))), ir.NewArray(ir.T(x.Type.DType, len(taps), 1))
+		for i := range taps {
+			index.I[i] = int64(min(max(first[i]+t, 0), d[dim]-1))
+			weight.F[i] = taps[i][t]
+		}
+		y := ops.Gather(w.b, rows, ops.Const(w.b, index.Tensor()), 0)
+		y = ops.Mul(w.b, y, w.spread(&val{t: weight.Type, arr: weight}, y.Type.Dims))
+		if sum != nil {
+			y = ops.Add(w.b, sum, y)
+		}
+		sum = y
+	}
+	dims := make([]int, len(d))
+	back := make([]int, len(d))
+	for i, p := range perm {
+		dims[i], back[p] = d[p], i
+	}
+	dims[0] = len(taps)
+	return ops.Transpose(w.b, ops.Reshape(w.b, sum, dims), back)
+}
+
+// taps gives the weights of the source positions around p and where they start; positions outside repeat the edge,
+// or count for nothing with exclude_outside.
+func (n *node) taps(p float64, r resize, mode string) (first int, weights []float64) {
+	base := int(math.Ceil(p)) - 1 // so that p - base is in (0,1]
+	ratio, scale := p-float64(base), 1.0
+	if n.int("antialias", 0) != 0 {
+		scale = min(r.scale, 1)
+	}
+	kernel, reach := linearKernel, 1.0
+	if mode == "cubic" {
+		kernel, reach = cubicKernel(n.float("cubic_coeff_a", -0.75)), 2
+	}
+	start := int(math.Floor(-reach/scale)) + 1
+	for k := start; k < 2-start; k++ {
+		v := kernel(scale * math.Abs(float64(k)-ratio))
+		if at := base + k; n.int("exclude_outside", 0) != 0 && (at < 0 || at >= r.from) {
+			v = 0
+		}
+		weights = append(weights, v)
+	}
+	sum := 0.0
+	for _, v := range weights {
+		sum += v
+	}
+	for i := range weights {
+		weights[i] /= sum
+	}
+	return base + start, weights
+}
+
+func linearKernel(x float64) float64 { return max(1-x, 0) }
+
+// cubicKernel is Keys' kernel ("Cubic convolution interpolation for digital image processing", 1981).
+func cubicKernel(a float64) func(x float64) float64 {
+	return func(x float64) float64 {
+		switch {
+		case x <= 1:
+			return ((a+2)*x-(a+3))*x*x + 1
+		case x < 2:
+			return ((a*x-5*a)*x+8*a)*x - 4*a
+		}
+		return 0
+	}
 }

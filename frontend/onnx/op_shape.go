@@ -31,6 +31,7 @@ var shapeRows = []row{
 	{op: "Split", since: 2, min: 1, max: 1, rule: importSplit},
 	{op: "Split", since: 13, min: 1, max: 2, rule: importSplit},
 	{op: "Gather", since: 1, min: 2, max: 2, rule: importGather},
+<<<<<<< HEAD
 	{op: "Pad", since: 2, min: 1, max: 1, rule: importPad},
 	{op: "Pad", since: 11, min: 2, max: 4, rule: importPad},
 	{op: "Resize", since: 10, min: 2, max: 2, rule: importResize},
@@ -39,6 +40,15 @@ var shapeRows = []row{
 	{op: "Upsample", since: 10, removed: true},
 	{op: "DepthToSpace", since: 1, min: 1, max: 1, rule: importDepthToSpace},
 	{op: "SpaceToDepth", since: 1, min: 1, max: 1, rule: importSpaceToDepth},
+=======
+	{op: "GatherElements", since: 11, min: 2, max: 2, rule: importGatherElements},
+	{op: "GatherND", since: 11, min: 2, max: 2, rule: importGatherND},
+	{op: "Trilu", since: 14, min: 1, max: 2, rule: importTrilu},
+	{op: "OneHot", since: 9, min: 3, max: 3, rule: importOneHot},
+	{op: "Range", since: 11, min: 3, max: 3},
+	{op: "NonZero", since: 9, min: 1, max: 1},
+	{op: "ScatterND", since: 11, min: 3, max: 3},
+>>>>>>> e568765 (frontend/onnx, ir/ops: trigonometry, resampling, regions, signal, einsum, random numbers)
 }
 
 // known is the contents of operand i, which must not depend on the model's inputs or parameters.
@@ -208,6 +218,7 @@ func (n *node) padding(dims []int) int {
 	return i
 }
 
+<<<<<<< HEAD
 func importPad(w *walker, n *node, in []*val) []*val {
 	x, rank := w.value(in[0]), len(in[0].t.Dims)
 	pads, value := w.knownInts(n, in, 1, "pads"), 0.0
@@ -313,4 +324,89 @@ func importSpaceToDepth(w *walker, n *node, in []*val) []*val {
 	y := ops.Reshape(w.b, w.value(in[0]), []int{d[0], d[1], d[2] / b, b, d[3] / b, b})
 	y = ops.Transpose(w.b, y, []int{0, 3, 5, 1, 2, 4})
 	return outs(ops.Reshape(w.b, y, []int{d[0], d[1] * b * b, d[2] / b, d[3] / b}))
+=======
+func importGatherElements(w *walker, n *node, in []*val) []*val {
+	axis := n.dim(n.int("axis", 0), len(in[0].t.Dims))
+	return outs(ops.GatherElements(w.b, w.value(in[0]), w.value(in[1]), axis))
+}
+
+// importGatherND indexes the leading dims, taken as one, by flat indices. Known indices that count 0, 1, 2, …
+// (how exporters index a mask by position) are a reshape.
+func importGatherND(w *walker, n *node, in []*val) []*val {
+	d, id := in[0].t.Dims, in[1].t.Dims
+	batch := gatherNDBatch(n, d, id)
+	if batch != 0 {
+		n.fail("batch_dims %d is not supported on values that depend on inputs", batch)
+	}
+	depth := id[len(id)-1]
+	rows, want := ir.Product(d[:depth]), slices.Concat(id[:len(id)-1], d[depth:])
+	strides := ir.Strides(d[:depth])
+	x := ops.Reshape(w.b, w.value(in[0]), slices.Concat([]int{rows}, d[depth:]))
+	if a := w.array(in[1]); a != nil {
+		toInts(n, a)
+		flat := ir.NewArray(ir.Type{DType: dtype.I64, Dims: id[:len(id)-1]})
+		counts := len(flat.I) == rows
+		for i := range flat.I {
+			for k := range depth {
+				flat.I[i] += int64(wrap(n, a.I[i*depth+k], d[k]) * strides[k])
+			}
+			counts = counts && flat.I[i] == int64(i)
+		}
+		if counts {
+			return outs(ops.Reshape(w.b, x, want))
+		}
+		return outs(ops.Gather(w.b, x, ops.Const(w.b, flat.Tensor()), 0))
+	}
+	index := ops.Cast(w.b, w.value(in[1]), dtype.I64)
+	scale := ir.NewArray(ir.T(dtype.I64, depth))
+	for k, s := range strides {
+		scale.I[k] = int64(s)
+	}
+	flat := ops.Mul(w.b, index, w.spread(&val{t: scale.Type, arr: scale}, id))
+	flat = ops.Reshape(w.b, ops.ReduceSum(w.b, flat, len(id)-1), id[:len(id)-1])
+	return outs(ops.Gather(w.b, x, flat, 0))
+}
+
+func importTrilu(w *walker, n *node, in []*val) []*val {
+	x, d := w.value(in[0]), in[0].t.Dims
+	if len(d) < 2 {
+		n.fail("%v is not a matrix", d)
+	}
+	rows, cols := d[len(d)-2], d[len(d)-1]
+	ones := n.array(ir.T(dtype.Bool, rows, cols))
+	each(ones.I, func(int64) int64 { return 1 })
+	keep := foldTrilu(n, []*ir.Array{ones, w.known(n, in, 1)})[0]
+	mask := w.spread(&val{t: keep.Type, arr: keep}, d)
+	return outs(ops.Where(w.b, mask, x, ops.Zeros(w.b, x.Type)))
+}
+
+// importOneHot compares indices with 0, 1, … along the new dim.
+func importOneHot(w *walker, n *node, in []*val) []*val {
+	depthArr, values := w.known(n, in, 1), w.known(n, in, 2)
+	if depthArr.Type.Elems() != 1 || values.Type.Elems() != 2 || depthArr.I == nil || !in[0].t.DType.IsInt() {
+		n.fail("wants integer indices, a known integer depth and two known values")
+	}
+	depth := int(depthArr.I[0])
+	axis := n.dim(n.int("axis", -1), len(in[0].t.Dims)+1)
+	d := in[0].t.Dims
+	one := slices.Concat(d[:axis], []int{1}, d[axis:])
+	wide := slices.Concat(d[:axis], []int{depth}, d[axis:])
+	if _, err := product(wide); err != nil {
+		n.fail("depth %d: %v", depth, err)
+	}
+	i64 := ops.Cast(w.b, w.value(in[0]), dtype.I64)
+	negative := ops.Lt(w.b, i64, ops.Zeros(w.b, i64.Type))
+	i64 = ops.Where(w.b, negative, ops.AddScalar(w.b, i64, float64(depth)), i64)
+	hit := ops.Eq(w.b, ops.Expand(w.b, ops.Reshape(w.b, i64, one), wide), ops.Iota(w.b, dtype.I64, wide, axis))
+	at := func(i int) *ir.Value {
+		v := 0.0
+		if values.F != nil {
+			v = values.F[i]
+		} else {
+			v = float64(values.I[i])
+		}
+		return ops.Full(w.b, ir.T(values.Type.DType, wide...), v)
+	}
+	return outs(ops.Where(w.b, hit, at(1), at(0)))
+>>>>>>> e568765 (frontend/onnx, ir/ops: trigonometry, resampling, regions, signal, einsum, random numbers)
 }

@@ -25,6 +25,7 @@ var table []row
 
 func init() {
 	table = slices.Concat(
+		activationRows,
 		attentionRows,
 		castRows,
 		contribRows,
@@ -34,13 +35,18 @@ func init() {
 		linearRows,
 		loopRows,
 		normRows,
+		padRows,
 		pointwiseRows,
 		quantRows,
+		randomRows,
 		reduceRows,
+		resizeRows,
 		rnnRows,
+		samplingRows,
 		sequenceRows,
 		shapeRows,
 		trainingRows,
+		signalRows,
 	)
 	table = append(table, aliasRows(table)...)
 	slices.SortStableFunc(table, func(a, b row) int {

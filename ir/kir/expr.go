@@ -24,7 +24,7 @@ func Const(d dtype.DType, v float64) *Expr { return &Expr{Op: "const", Value: v,
 func Index(dim int) *Expr { return &Expr{Op: "index", Index: dim, DType: dtype.I64} }
 
 // Un applies a unary function: neg abs sign exp log log1p expm1 sqrt rsqrt recip sin cos tanh sigmoid erf ncdf (the normal distribution function)
-// floor ceil round relu not isnan isinf.
+// floor ceil round relu not isnan isinf tan asin acos atan sinh cosh asinh acosh atanh.
 func Un(op string, x *Expr) *Expr { return &Expr{Op: op, Args: []*Expr{x}} }
 
 // Bin applies a binary function of two operands of one type: add sub mul div mod pow min max (results of

@@ -12,6 +12,9 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
+// constant lists operands that by design get no gradient although the result depends on them smoothly: regions.
+var constant = map[string][]int{"roi_align": {1}, "roi_align_grad": {1}}
+
 // through lists ops whose gradient is by design that of the operand, and not the derivative of the rounding they do.
 var through = []string{"round_through", "cast_through"}
 
@@ -93,7 +96,7 @@ func gradient(x *instance, set []int, r *rand.Rand) error {
 		return err
 	}
 	for i, v := range op.In {
-		if v == nil || x.in[i].F == nil {
+		if v == nil || x.in[i].F == nil || slices.Contains(constant[op.Def.Name], i) {
 			continue
 		}
 		u := ir.NewArray(v.Type)

@@ -215,6 +215,8 @@ func apply1(op string, x number) number {
 		"neg": func(v float64) float64 { return -v }, "abs": math.Abs, "exp": math.Exp, "log": math.Log,
 		"log1p": math.Log1p, "expm1": math.Expm1, "sqrt": math.Sqrt, "sin": math.Sin, "cos": math.Cos,
 		"tanh": math.Tanh, "erf": math.Erf, "floor": math.Floor, "ceil": math.Ceil, "round": math.RoundToEven,
+		"tan": math.Tan, "asin": math.Asin, "acos": math.Acos, "atan": math.Atan, "sinh": math.Sinh, "cosh": math.Cosh,
+		"asinh": math.Asinh, "acosh": math.Acosh, "atanh": math.Atanh,
 		"rsqrt":   func(v float64) float64 { return 1 / math.Sqrt(v) },
 		"recip":   func(v float64) float64 { return 1 / v },
 		"sigmoid": func(v float64) float64 { return 1 / (1 + math.Exp(-v)) },

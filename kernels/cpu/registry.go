@@ -31,6 +31,10 @@ var templates = map[string]template{
 	"ScatterRows":    {ScatterRows, ScatterRowsWorkspace},
 	"TopK":           {TopK, TopKWorkspace},
 	"Scan":           {Scan, ScanWorkspace},
+	"Det":            {Det, DetWorkspace},
+	"Cofactor":       {Cofactor, CofactorWorkspace},
+	"RoiAlignFwd":    {RoiAlignFwd, RoiAlignFwdWorkspace},
+	"RoiAlignBwd":    {RoiAlignBwd, RoiAlignBwdWorkspace},
 }
 
 // Workspace gives the bytes of workspace that the named kernel needs with those integer attributes. It fails
