@@ -36,15 +36,9 @@ type Options struct {
 	Outputs []string
 	// Fixed gives inputs that are known when compiling: they are constants of the program, not its inputs.
 	Fixed map[string]*ir.Tensor
-<<<<<<< HEAD
 	// Contents gives what inputs of a sequence or optional type hold. A program takes tensors only, so their number and
 	// types are fixed when compiling.
 	Contents map[string]*Contents
-=======
-	// Inference leaves out every Dropout that does not ask for its training form. Without it, dropouts are active, as
-	// training wants them; the evaluation pass of a program removes them in any case.
-	Inference bool
->>>>>>> e568765 (frontend/onnx, ir/ops: trigonometry, resampling, regions, signal, einsum, random numbers)
 }
 
 // Model is a loaded and checked ONNX file. Tensor data stays in the file (memory-mapped) until it is read.

@@ -130,13 +130,10 @@ func importMultinomial(w *walker, n *node, in []*val) []*val {
 	return outs(ops.Cast(b, ops.Reshape(b, class, dims[:2]), to))
 }
 
-// importDropout keeps the ratio: the op is active in training. With Options.Inference it is active only where the
-// file says so. The mask is what becomes of ones.
+// importDropout keeps the ratio: the op is active in training, whatever form the file has it in, and programs leave it
+// out of evaluation. The mask is what becomes of ones.
 func importDropout(w *walker, n *node, in []*val) []*val {
-	x, ratio := w.value(in[0]), 0.0
-	if !w.m.opts.Inference || w.dropoutTrains(in) {
-		ratio = w.dropoutRatio(n, in)
-	}
+	x, ratio := w.value(in[0]), w.dropoutRatio(n, in)
 	if ratio == 0 {
 		return outs(x, ops.Full(w.b, n.maskType(x.Type), 1))
 	}
@@ -156,15 +153,6 @@ func (n *node) maskType(x ir.Type) ir.Type {
 		return x
 	}
 	return x.With(dtype.Bool)
-}
-
-// dropoutTrains reports whether a Dropout node asks for its training form, or may at run time.
-func (w *walker) dropoutTrains(in []*val) bool {
-	if len(in) < 3 || in[2] == nil {
-		return false
-	}
-	a := w.array(in[2])
-	return a == nil || len(a.I) == 1 && a.I[0] != 0
 }
 
 func (w *walker) dropoutRatio(n *node, in []*val) float64 {
