@@ -78,19 +78,6 @@ func (n *node) ints(name string) []int {
 	return out
 }
 
-// floats is a list attribute; nil when it is absent.
-func (n *node) floats(name string) []float64 {
-	a := n.attr(name, onnxpb.AttributeProto_FLOATS)
-	if a == nil {
-		return nil
-	}
-	out := make([]float64, len(a.Floats))
-	for i, v := range a.Floats {
-		out[i] = float64(v)
-	}
-	return out
-}
-
 // float is a float attribute, or def when it is absent. A file holds 32 bits of the decimal number that was
 // meant (1e-05 as 9.99999974e-06), so the shortest decimal that rounds to them is taken.
 func (n *node) float(name string, def float64) float64 {

@@ -13,28 +13,6 @@ import (
 	"github.com/gtc-compiler/gtc/kernels/cpu"
 )
 
-// templates maps names to kernels and the functions that size their workspace.
-var templates = map[string][2]any{
-	"AttnFwd":        {cpu.AttnFwd, cpu.AttnFwdWorkspace},
-	"AttnBwd":        {cpu.AttnBwd, cpu.AttnBwdWorkspace},
-	"AvgPoolFwd":     {cpu.AvgPoolFwd, cpu.AvgPoolFwdWorkspace},
-	"AvgPoolBwd":     {cpu.AvgPoolBwd, cpu.AvgPoolBwdWorkspace},
-	"ConvFwd":        {cpu.ConvFwd, cpu.ConvFwdWorkspace},
-	"ConvBwdData":    {cpu.ConvBwdData, cpu.ConvBwdDataWorkspace},
-	"ConvBwdWeight":  {cpu.ConvBwdWeight, cpu.ConvBwdWeightWorkspace},
-	"Det":            {cpu.Det, cpu.DetWorkspace},
-	"Cofactor":       {cpu.Cofactor, cpu.CofactorWorkspace},
-	"RoiAlignFwd":    {cpu.RoiAlignFwd, cpu.RoiAlignFwdWorkspace},
-	"RoiAlignBwd":    {cpu.RoiAlignBwd, cpu.RoiAlignBwdWorkspace},
-	"Gemm":           {cpu.Gemm, cpu.GemmWorkspace},
-	"GatherRows":     {cpu.GatherRows, cpu.GatherRowsWorkspace},
-	"MaxPoolFwd":     {cpu.MaxPoolFwd, cpu.MaxPoolFwdWorkspace},
-	"MaxPoolBwd":     {cpu.MaxPoolBwd, cpu.MaxPoolBwdWorkspace},
-	"ScatterAddRows": {cpu.ScatterAddRows, cpu.ScatterAddRowsWorkspace},
-	"XentFwd":        {cpu.XentFwd, cpu.XentFwdWorkspace},
-	"XentFwdBwd":     {cpu.XentFwdBwd, cpu.XentFwdBwdWorkspace},
-}
-
 // TestTemplatesAreEval calls the kernel that each op's Impl names, the way generated programs do, and holds it
 // against the definition.
 func TestTemplatesAreEval(t *testing.T) {
@@ -50,7 +28,7 @@ func TestTemplatesAreEval(t *testing.T) {
 			if impl.Kind != kir.Template {
 				continue
 			}
-			if templates[impl.Template][0] == nil {
+			if cpu.Func(impl.Template) == nil {
 				t.Errorf("%s: no template %q", op, impl.Template)
 				continue
 			}
@@ -100,7 +78,11 @@ func callTemplate(t *testing.T, impl kir.Impl, buffers [][]byte) int64 {
 			order = append(order, i)
 		}
 	}
-	f, size := reflect.ValueOf(templates[impl.Template][0]), reflect.ValueOf(templates[impl.Template][1])
+	f := reflect.ValueOf(cpu.Func(impl.Template))
+	size, err := cpu.Workspace(impl.Template, impl.Ints)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var ints, args []reflect.Value
 	for _, n := range impl.Ints {
 		ints = append(ints, reflect.ValueOf(n))
@@ -112,10 +94,10 @@ func callTemplate(t *testing.T, impl kir.Impl, buffers [][]byte) int64 {
 		}
 		args = append(args, reflect.ValueOf(p))
 	}
-	if size.Type().NumIn() != len(ints) || f.Type().NumIn() != len(args)+1+len(ints)+len(impl.Floats) {
+	if f.Type().NumIn() != len(args)+1+len(ints)+len(impl.Floats) {
 		t.Fatalf("%s takes %s, the rule gives %d pointers, %d integers and %d floats", impl.Template, f.Type(), len(args), len(ints), len(impl.Floats))
 	}
-	work := make([]byte, size.Call(ints)[0].Int()+64)
+	work := make([]byte, size+64)
 	args = append(append(args, reflect.ValueOf(unsafe.Pointer(&work[0]))), ints...)
 	for _, v := range impl.Floats {
 		args = append(args, reflect.ValueOf(float32(v)))
