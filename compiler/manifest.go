@@ -11,6 +11,7 @@ import (
 	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
 	"github.com/gtc-compiler/gtc/ir/group"
@@ -47,6 +48,9 @@ func program(r *Result, src *rank.Source) abi.Program {
 	plan := &r.Context.Plan
 	p := abi.Program{Package: "prog0", ArenaBytes: plan.ArenaBytes, Segments: plan.Segments, Kernels: src.Kernels,
 		Collectives: rank.Collectives(r.Module), Tensors: tensors(r.Module)}
+	if slices.ContainsFunc(r.Parameters, (*onnx.Parameter).Adapted) {
+		freeze(r.Module, p.Tensors)
+	}
 	for _, f := range r.Module.Funcs {
 		p.Funcs = append(p.Funcs, funcInfo(f))
 	}
@@ -131,6 +135,21 @@ func tensors(m *ir.Module) []abi.Tensor {
 		}
 	}
 	return out
+}
+
+// freeze marks the buffers that no function of m updates.
+func freeze(m *ir.Module, tensors []abi.Tensor) {
+	updated := map[string]bool{}
+	for _, f := range m.Funcs {
+		for _, r := range f.Results {
+			if r.Updates != nil {
+				updated[r.Updates.Name] = true
+			}
+		}
+	}
+	for i := range tensors {
+		tensors[i].Frozen = tensors[i].Role == "buffer" && !updated[tensors[i].Name]
+	}
 }
 
 // literal names a constant that is stored with the weights.

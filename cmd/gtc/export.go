@@ -31,6 +31,7 @@ does so to GRU and LSTM, and folds batch normalisation), they do not return into
 	fs.StringVarP(&o.Out, "out", "o", "", "`FILE` to write; model.onnx or model.safetensors when not given")
 	fs.StringVar(&o.Format, "format", "", "onnx or safetensors; without it the name of the file says")
 	fs.BoolVar(&o.Inference, "inference", false, "ONNX: batch normalisation and dropout in their inference form")
+	fs.BoolVar(&o.MergeLoRA, "merge-lora", false, "safetensors: the model's parameters with adapters (compile --lora) merged, not the adapters by peft's names; ONNX always has them merged")
 	fs.StringVar(&o.Checkpoint, "checkpoint", "", "`FOLDER` of the checkpoint to take instead of the newest")
 	fs.BoolVar(&o.Initial, "initial", false, "take the initial weights although there are checkpoints")
 	completions(cmd)

@@ -19,6 +19,7 @@ type modelFlags struct {
 	opt  compiler.Options
 	dims []string
 
+	lora     []string
 	betas    string
 	bucketMB float64
 
@@ -32,8 +33,10 @@ func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
 	i, p := &m.opt.Import, &m.opt.Pass
 	fs.StringArrayVar(&m.dims, "dim", nil, "bind an open dimension of the model: `NAME=N`, or INPUT[k]=N where the file gives dimension k no name; may be repeated")
 	fs.IntVar(&i.Batch, "batch", 0, "leading dimension of every input that has an open one: the global batch, samples a step")
-	fs.StringArrayVar(&i.Train, "train", nil, "train the initializers that match `GLOB`, whatever their role; may be repeated")
-	fs.StringArrayVar(&i.Freeze, "freeze", nil, "do not train the parameters that match `GLOB`")
+	fs.Var(&roleFlag{rules: &i.Roles, train: true}, "train", "train the initializers that match `GLOB`, whatever their role; may be repeated. A later --train or --freeze goes over an earlier one: --freeze '*' --train 'lora_*'")
+	fs.Var(&roleFlag{rules: &i.Roles}, "freeze", "do not train the parameters that match `GLOB`; a batch normalisation whose scale is frozen keeps its statistics")
+	fs.StringArrayVar(&m.lora, "lora", nil, "train only adapters of low rank: `rank=8,alpha=16,target=GLOB`, target may be repeated, seed=N is that of their first values; without alpha it is 8")
+	fs.StringArrayVar(&i.PaddingIdx, "padding-idx", nil, "`[GLOB=]ROW` of embedding tables that stays as it is (padding_idx), of all tables without GLOB")
 	fs.StringArrayVar(&i.Tie, "tie", nil, "store two parameters as one: `COPY=ORIGINAL`")
 	fs.StringArrayVar(&i.Untie, "untie", nil, "give each use of the parameters that match `GLOB` a copy of its own")
 	fs.StringVar(&p.Loss, "loss", "", "`LOSS`: cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div (mean over all elements, as PyTorch's default), or graph when the model's output is the loss (the default for a scalar output); none makes a program that only infers")
@@ -66,13 +69,13 @@ func (m *modelFlags) optimizerFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&o.Momentum, "momentum", 0, "momentum of sgd, rmsprop and lars")
 	fs.BoolVar(&o.Nesterov, "nesterov", false, "Nesterov's form of momentum (sgd)")
 	fs.Float64Var(&o.Dampening, "dampening", 0, "dampening of momentum (sgd)")
-	fs.Float64Var(&o.Beta1, "beta1", 0, "decay of the mean of gradients; 0 is PyTorch's default of the rule")
-	fs.Float64Var(&o.Beta2, "beta2", 0, "decay of the mean of squared gradients; 0 is PyTorch's default of the rule")
+	fs.Float64Var(&o.Beta1, "beta1", 0, "decay of the mean of gradients; PyTorch's default of the rule when not given")
+	fs.Float64Var(&o.Beta2, "beta2", 0, "decay of the mean of squared gradients; PyTorch's default of the rule when not given")
 	fs.StringVar(&m.betas, "betas", "", "both: `BETA1,BETA2`")
-	fs.Float64Var(&o.Eps, "eps", 0, "added to the denominator; 0 is PyTorch's default of the rule")
+	fs.Float64Var(&o.Eps, "eps", 0, "added to the denominator; PyTorch's default of the rule when not given")
 	fs.Float64Var(&o.WeightDecay, "weight-decay", 0, "weight decay; 0 is none, for adamw too")
 	fs.StringArrayVar(&o.NoDecay, "no-decay", nil, "parameters without weight decay: `GLOB`, or 1d for all with fewer than two dimensions; may be repeated")
-	fs.Float64Var(&o.Alpha, "alpha", 0, "smoothing of rmsprop; 0 is PyTorch's default")
+	fs.Float64Var(&o.Alpha, "alpha", 0, "smoothing of rmsprop; PyTorch's default when not given")
 	fs.StringVar(&s.Name, "schedule", "constant", "learning rate over the steps: `SHAPE` is constant, linear, cosine or step")
 	fs.IntVar(&s.Warmup, "warmup", 0, "`STEPS` of linear warm-up")
 	fs.IntVar(&s.Steps, "total-steps", 0, "`STEPS` after which linear and cosine reach their end")
@@ -119,6 +122,13 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 			return nil, compiler.Input(fmt.Errorf("--betas %q: write two numbers, such as 0.9,0.95", m.betas))
 		}
 		o.Pass.Optimizer.Beta1, o.Pass.Optimizer.Beta2 = x, y
+	}
+	m.zeros()
+	if err := m.adapters(); err != nil {
+		return nil, compiler.Input(err)
+	}
+	if m.set.Changed("huber-delta") && o.Pass.HuberDelta <= 0 {
+		return nil, compiler.Input(fmt.Errorf("--huber-delta must be positive"))
 	}
 	for name, v := range map[string]int{"--batch": o.Import.Batch, "--dp": o.Pass.DP - 1, "--microbatches": o.Pass.Microbatches - 1} {
 		if v < 0 {

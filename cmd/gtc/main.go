@@ -52,7 +52,7 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	root := newRoot()
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetArgs(longFlags(root, args))
+	root.SetArgs(loraWords(longFlags(root, args)))
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

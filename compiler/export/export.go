@@ -33,6 +33,7 @@ type Options struct {
 	Format     string // onnx or safetensors; "" as the name of Out says
 	Out        string // file to write
 	Inference  bool   // ONNX: batch normalisation and dropout in their inference form
+	MergeLoRA  bool   // state dict: the model's parameters with adapters merged, not the adapters. ONNX always merges
 }
 
 // Report says what was exported.
@@ -72,6 +73,15 @@ func Run(o *Options) (*Report, error) {
 	rep := &Report{From: from, Step: step, Tensors: len(tensors), Format: format}
 	for _, t := range tensors {
 		rep.Bytes += len(t.Data)
+	}
+	if o.MergeLoRA && format == Safetensors {
+		if tensors, err = merge(folder, tensors); err != nil {
+			return nil, err
+		}
+		rep.Tensors, rep.Bytes = len(tensors), 0
+		for _, t := range tensors {
+			rep.Bytes += len(t.Data)
+		}
 	}
 	if format == Safetensors {
 		if folder != nil {
@@ -219,6 +229,43 @@ func (r *Report) names(f *compiler.Folder, tensors []safetensors.Tensor) error {
 	}
 	r.Foreign, r.Missing = m.CompareTorch(names)
 	return nil
+}
+
+// merge gives the parameters of the model with the adapters among tensors added to the weights below them.
+func merge(f *compiler.Folder, tensors []safetensors.Tensor) ([]safetensors.Tensor, error) {
+	if f == nil {
+		return nil, compiler.Input(errors.New("--merge-lora needs the compiled folder, which holds the weights below the adapters"))
+	}
+	opt, err := f.Options()
+	if err != nil {
+		return nil, err
+	}
+	m, err := onnx.Load(opt.Model, opt.Import)
+	if err != nil {
+		return nil, compiler.Input(err)
+	}
+	defer m.Close()
+	if _, err := m.Import(); err != nil {
+		return nil, compiler.Input(err)
+	}
+	if !slices.ContainsFunc(m.Parameters(), (*onnx.Parameter).Adapted) {
+		return nil, compiler.Input(errors.New("--merge-lora: the model was compiled without --lora"))
+	}
+	weights := map[string][]byte{}
+	for _, t := range tensors {
+		weights[t.Name] = t.Data
+	}
+	merged, err := m.Merge(weights)
+	if err != nil {
+		return nil, compiler.Input(err)
+	}
+	var out []safetensors.Tensor
+	for _, p := range m.Parameters() {
+		if data, ok := merged[p.Name]; ok {
+			out = append(out, safetensors.Tensor{Name: p.Name, DType: p.Type.DType.Safetensors(), Shape: p.Dims, Data: slices.Clone(data)})
+		}
+	}
+	return out, nil
 }
 
 // writeONNX puts the tensors into the model that the folder keeps.

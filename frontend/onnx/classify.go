@@ -154,6 +154,9 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 		return RoleConstant, "a scalar", nil
 	}
 	if !auto && r.m.torchScript() {
+		if strings.HasSuffix(t.name, ".running_mean") || strings.HasSuffix(t.name, ".running_var") {
+			return RoleBuffer, "running statistics by PyTorch's name", nil
+		}
 		if buffer := r.bufferBefore(t); buffer != "" {
 			return RoleConstant, fmt.Sprintf("a buffer: in PyTorch's order it follows %q, a buffer of the same module", buffer), nil
 		}

@@ -95,13 +95,8 @@ func (e *exporter) run(inference bool) error {
 	return nil
 }
 
-// contents is what parameter p holds now.
-func (e *exporter) contents(p *Parameter) ([]byte, error) {
-	if data, ok := e.weights[p.Name]; ok {
-		return data, nil
-	}
-	return p.data()
-}
+// contents is what parameter p holds now, its adapter merged.
+func (e *exporter) contents(p *Parameter) ([]byte, error) { return p.merged(e.weights) }
 
 // laid brings the contents of s's parameters into the form of the operand.
 func (e *exporter) laid(s *source) ([]byte, error) { return s.form.bytes(e.contents) }

@@ -33,30 +33,56 @@ func (r *roles) find(flag, pattern string) ([]*Parameter, error) {
 			out = append(out, p)
 		}
 	}
+	if len(out) == 0 && pattern != "" { // lora_* also means model.layer.lora_A.weight
+		tail := glob("*." + pattern)
+		for _, p := range r.params {
+			if bound[p] && (tail.MatchString(p.Name) || tail.MatchString(p.Initializer)) {
+				out = append(out, p)
+			}
+		}
+	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s %q matches no float initializer; gtc inspect lists them", flag, pattern)
 	}
 	return out, nil
 }
 
-// userGlobs applies --train, --freeze, --tie and --untie, in that order.
-func (r *roles) userGlobs() error {
-	for _, pattern := range r.m.opts.Train {
-		found, err := r.find("--train", pattern)
-		if err != nil {
-			return err
-		}
-		for _, p := range found {
-			p.Role, p.Reason = RoleParameter, "asked for by --train "+pattern
+// askedByTrain begins the reason of a parameter that the user wants trained.
+const askedByTrain = "asked for by --train "
+
+// applyRule gives the parameters that match a role. "--freeze *" is about parameters: constants stay constants.
+func (r *roles) applyRule(rule RoleRule) error {
+	flag := "--freeze"
+	if rule.Train {
+		flag = "--train"
+	}
+	found, err := r.find(flag, rule.Glob)
+	if err != nil {
+		return err
+	}
+	for _, p := range found {
+		switch {
+		case rule.Train:
+			p.Role, p.Reason = RoleParameter, askedByTrain+rule.Glob
+		case p.Role == RoleParameter || rule.Glob == p.Name:
+			p.Role, p.Reason = RoleBuffer, frozenBy+rule.Glob
 		}
 	}
-	for _, pattern := range r.m.opts.Freeze {
-		found, err := r.find("--freeze", pattern)
-		if err != nil {
+	return nil
+}
+
+// userGlobs applies --train and --freeze, later ones over earlier ones, then --tie and --untie.
+func (r *roles) userGlobs() error {
+	var rules []RoleRule
+	for _, g := range r.m.opts.Train {
+		rules = append(rules, RoleRule{true, g})
+	}
+	for _, g := range r.m.opts.Freeze {
+		rules = append(rules, RoleRule{false, g})
+	}
+	for _, rule := range append(rules, r.m.opts.Roles...) {
+		if err := r.applyRule(rule); err != nil {
 			return err
-		}
-		for _, p := range found {
-			p.Role, p.Reason = RoleBuffer, "frozen by --freeze "+pattern
 		}
 	}
 	for _, pair := range r.m.opts.Tie {

@@ -30,6 +30,13 @@ type Options struct {
 	// Train, Freeze and Untie are globs over initializer names, Tie holds "copy=original" pairs of globs
 	// or names; they override the roles and ties that were found (--train, --freeze, --tie, --untie).
 	Train, Freeze, Tie, Untie []string
+	// Roles are applied after Train and Freeze in their order: of two that match a parameter the later one holds. They are
+	// --train and --freeze in the order of the command line.
+	Roles []RoleRule
+	// PaddingIdx are rows of embeddings that stay as they are: "GLOB=ROW" or "ROW" for all (--padding-idx).
+	PaddingIdx []string
+	// LoRA adds low-rank adapters (--lora).
+	LoRA LoRA
 	// Name is what errors call the file; its base name when empty.
 	Name string
 	// Outputs selects graph outputs by name, in that order; all of them when empty.
@@ -39,6 +46,12 @@ type Options struct {
 	// Contents gives what inputs of a sequence or optional type hold. A program takes tensors only, so their number and
 	// types are fixed when compiling.
 	Contents map[string]*Contents
+}
+
+// RoleRule says that the parameters that match a glob are trained, or that they are not.
+type RoleRule struct {
+	Train bool
+	Glob  string
 }
 
 // Model is a loaded and checked ONNX file. Tensor data stays in the file (memory-mapped) until it is read.

@@ -35,7 +35,8 @@ func importBatchNorm(w *walker, n *node, in []*val) []*val {
 	traced := n.fx.is("_native_batch_norm_legit_functional", "_native_batch_norm_legit", "native_batch_norm") &&
 		len(n.fx.args) > 5 && n.fx.args[5] == "True"
 	frozen := n.int("training_mode", 0) == 0 && !traced
-	if frozen && w.m.record == nil {
+	kept := frozen && w.m.record != nil || w.frozen(n, 1)
+	if frozen && !kept {
 		w.m.warn("batch normalization is in inference form (%s); it is trained in training form, on the statistics of "+
 			"each batch", n.loc.Node)
 	}
@@ -49,7 +50,7 @@ func importBatchNorm(w *walker, n *node, in []*val) []*val {
 	// ONNX keeps momentum of the old statistics, PyTorch gives it to the new ones.
 	m := math.Round((1-n.float("momentum", 0.9))*1e9) / 1e9
 	a := ops.BatchNormStatAttrs{Eps: n.float("epsilon", 1e-5), Momentum: m}
-	if frozen && w.m.record != nil { // the module holds it in evaluation mode: its statistics are constants
+	if kept { // the module holds it in evaluation mode, or the user has frozen it: its statistics are constants
 		return outs(ops.BatchNormStatDef.Rules.Decompose(w.b, &ir.Op{Def: ops.BatchNormStatDef, Attrs: a, In: operands})...)
 	}
 	return outs(ops.BatchNormStat(w.b, a, operands...))
@@ -83,6 +84,10 @@ func (w *walker) affine(y *ir.Value, scale, bias *val) *ir.Value {
 // importInstanceNorm normalizes each [n,c] plane: a layer norm of the plane as one row.
 func importInstanceNorm(w *walker, n *node, in []*val) []*val {
 	d := in[0].t.Dims
+	if n.fx.is("instance_norm") && n.fx.arg(3) != "" {
+		w.m.warn("instance normalization %s keeps running statistics in PyTorch, which the file does not: evaluation normalizes by the "+
+			"statistics of each sample, as training does", n.loc.Node)
+	}
 	if len(d) < 3 || !slices.Equal(in[1].t.Dims, d[1:2]) || !slices.Equal(in[2].t.Dims, d[1:2]) {
 		n.fail("operands are %s, %s and %s: want [N,C,…], [C] and [C]", in[0].t, in[1].t, in[2].t)
 	}

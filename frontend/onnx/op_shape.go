@@ -166,7 +166,7 @@ func importGather(w *walker, n *node, in []*val) []*val {
 	x, dims := w.value(in[0]), in[0].t.Dims
 	axis := n.dim(n.int("axis", 0), len(dims))
 	index := w.array(in[1])
-	if pad := n.padding(dims); pad >= 0 && axis == 0 {
+	if pad := w.paddingRow(n, dims); pad >= 0 && axis == 0 {
 		return outs(ops.Embed(w.b, x, w.value(in[1]), pad))
 	}
 	if index == nil {

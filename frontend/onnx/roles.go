@@ -36,6 +36,7 @@ type Parameter struct {
 	// Transposed says that the file stores the transpose.
 	Transposed bool `json:"transposed,omitempty"`
 
+	lora  *adapter // of this weight; nil for most
 	data  func() ([]byte, error)
 	value *ir.Value // in the function being imported
 	used  bool

@@ -130,6 +130,11 @@ func (t torchInfo) known() bool { return len(t.params) > 0 }
 // The dynamo exporters record the module's names. TorchScript does not: there, names of its own form (onnx::MatMul_12)
 // are foreign, and nothing is known to be missing.
 func (m *Model) CompareTorch(names []string) (foreign, missing []string) {
+	if m.roles != nil { // adapters are peft's
+		for p := range m.roles.adapters() {
+			names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == p.Name })
+		}
+	}
 	if m.record != nil { // all of the module's that a graph needs are in the file
 		for _, n := range names {
 			if m.record.roles[n] == "" {

@@ -35,6 +35,7 @@ type walker struct {
 	folded *int    // elements of all folded tensors
 	depth  int
 	views  map[string]*ir.Value // parameters as nodes read them, by form
+	padded map[int]bool         // values of --padding-idx that have found their table
 	absent map[string]string    // results that rules do not make, and of which node
 	steps  *int                 // nodes of subgraphs walked so far
 	nodes  []*node              // of this graph, in order
@@ -84,8 +85,14 @@ func (m *Model) importOnce() (*importResult, error) {
 	}
 	f := &ir.Func{Name: "forward"}
 	w := &walker{m: m, r: r, b: ir.NewBuilder(f), env: map[string]*val{}, folded: new(int), views: map[string]*ir.Value{},
-		absent: map[string]string{}, steps: new(int)}
+		padded: map[int]bool{}, absent: map[string]string{}, steps: new(int)}
 	if err := w.run(live, dims); err != nil {
+		return nil, err
+	}
+	if err := w.checkPadding(); err != nil {
+		return nil, err
+	}
+	if err := w.addLoRA(); err != nil {
 		return nil, err
 	}
 	f.DCE()

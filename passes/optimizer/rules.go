@@ -43,10 +43,11 @@ func withDefaults(o pass.Optimizer) pass.Optimizer {
 	}
 	d := rules[o.Name].defaults
 	for _, f := range []struct {
+		name  string
 		field *float64
 		def   float64
-	}{{&o.Beta1, d.Beta1}, {&o.Beta2, d.Beta2}, {&o.Eps, d.Eps}, {&o.Alpha, d.Alpha}} {
-		if *f.field == 0 {
+	}{{"beta1", &o.Beta1, d.Beta1}, {"beta2", &o.Beta2, d.Beta2}, {"eps", &o.Eps, d.Eps}, {"alpha", &o.Alpha, d.Alpha}} {
+		if *f.field == 0 && !slices.Contains(o.Zero, f.name) {
 			*f.field = f.def
 		}
 	}

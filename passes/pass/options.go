@@ -30,8 +30,8 @@ type Options struct {
 	DumpDir   string   // GTC_DUMP: write IR and diff of each pass that changed something
 }
 
-// Optimizer is the update rule and its hyperparameters. Zero betas and eps mean the defaults of the
-// PyTorch optimizer of that name.
+// Optimizer is the update rule and its hyperparameters. Betas, eps and alpha that are zero mean the defaults of the
+// PyTorch optimizer of that name, unless Zero names them.
 type Optimizer struct {
 	Name        string // sgd (default), adam, adamw, lion, adagrad, rmsprop, lamb, lars
 	LR          float64
@@ -43,6 +43,7 @@ type Optimizer struct {
 	Eps         float64
 	WeightDecay float64
 	Alpha       float64  // rmsprop smoothing, default 0.99
+	Zero        []string // those of beta1, beta2, eps and alpha that are meant to be zero
 	NoDecay     []string // globs of parameters without weight decay; "1d" means all with fewer than 2 dims
 }
 

@@ -154,14 +154,48 @@ func trainingForm(c *pass.Context, f *ir.Func) {
 	})
 }
 
-// running updates the running statistic old: (1-m)*old + m*scale*batch.
+// running updates the running statistic old: (1-m)*old + m*scale*batch. A statistic that is repeated for each sample,
+// as in an instance normalisation that is spelled as one over [1,N*C,…], takes the mean over the samples.
 func running(c *pass.Context, b *ir.Builder, old, batch *ir.Value, m, scale float64) {
+	if p := repeatedBuffer(old); p != nil {
+		each := p.Type.Elems()
+		rows := ops.Reshape(b, batch, []int{old.Type.Elems() / each, each})
+		old, batch = p, ops.Reshape(b, ops.ReduceMean(b, rows, 0), p.Type.Dims)
+	}
 	if old.Op != nil || old.Role != ir.Buffer {
 		c.Remark(old, "keeps its value because it is not a buffer: no running statistic is updated")
 		return
 	}
 	next := ops.Add(b, ops.MulScalar(b, old, 1-m), ops.MulScalar(b, batch, m*scale))
 	b.Update(old, b.Rename(next, old.Name+".next"))
+}
+
+// repeatedBuffer is the buffer that v repeats whole, over and over; nil when v is anything else.
+func repeatedBuffer(v *ir.Value) *ir.Value {
+	repeats := false
+	for v.Op != nil {
+		in := v.Op.In[0]
+		switch v.Op.Def {
+		case ops.ReshapeDef:
+		case ops.ExpandDef:
+			d, own := v.Type.Dims, in.Type.Dims
+			k := len(d) - 1
+			for k >= 0 && d[k] == own[k] { // a dim within the buffer must not repeat
+				k--
+			}
+			if ir.Product(own[:k+1]) != 1 {
+				return nil
+			}
+			repeats = true
+		default:
+			return nil
+		}
+		v = in
+	}
+	if !repeats || v.Role != ir.Buffer {
+		return nil
+	}
+	return v
 }
 
 // Inference brings f into the form in which @forward stays with Options.Forward: Dropout lets everything through, and

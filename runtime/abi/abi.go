@@ -72,6 +72,8 @@ type Tensor struct {
 	Bytes     int      `json:"bytes"`
 	Init      string   `json:"init,omitempty"` // name in weights.safetensors; "" starts as zeros
 	Loc       string   `json:"loc,omitempty"`
+	// Frozen says that a buffer never changes and that checkpoints leave it out: the weights below adapters.
+	Frozen bool `json:"frozen,omitempty"`
 }
 
 // Func is one entry point of a program: micro (all micro-batches but the last), step (the last one and the

@@ -24,7 +24,7 @@ const accumulator = "accum/"
 func saved(t *abi.Tensor) bool {
 	switch t.Role {
 	case "param", "buffer":
-		return true
+		return !t.Frozen
 	case "state":
 		return !strings.HasPrefix(t.Name, accumulator)
 	}
