@@ -78,9 +78,23 @@ func printInfo(w io.Writer, info *onnx.Info) {
 		}
 		fmt.Fprintf(w, "          %s%s\n", p.Reason, held)
 	}
+	for i, t := range info.Training {
+		fmt.Fprintf(w, "training_info %d: initialization: %s\n", i, orNothing(countList(t.Initialization)))
+		fmt.Fprintf(w, "                 algorithm: %s\n", orNothing(countList(t.Algorithm)))
+		for _, u := range t.Updates {
+			fmt.Fprintf(w, "                 %q <- %q\n", u.Initializer, u.Output)
+		}
+	}
 	for _, s := range info.Warnings {
 		fmt.Fprintln(w, "warning:", s)
 	}
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
 }
 
 func countList(list []onnx.Count) string {

@@ -57,6 +57,7 @@ func (m *Model) index() (err error) {
 	if err := m.checkNames(seen); err != nil {
 		return err
 	}
+	m.checkTraining()
 	return m.findOutputs()
 }
 

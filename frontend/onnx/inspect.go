@@ -28,6 +28,8 @@ type Info struct {
 	FLOPs    int64    `json:"flops"`
 	Bytes    int64    `json:"bytes"`
 	Warnings []string `json:"warnings"`
+	// Training is the file's own training information, which gtc does not use.
+	Training []TrainingInfo `json:"training_info,omitempty"`
 }
 
 // Port is an input or output.
@@ -56,7 +58,7 @@ func (m *Model) Inspect() (*Info, error) {
 	m.roles = view.roles
 	f := res.module.Funcs[0]
 	info := &Info{Model: m.Name, IRVersion: m.Proto.GetIrVersion(), Opset: m.Opset(), Producer: m.Proto.GetProducerName(),
-		Warnings: view.Warnings, Parameters: res.roles.params}
+		Warnings: view.Warnings, Parameters: res.roles.params, Training: m.trainingInfo()}
 	for _, p := range f.Params {
 		if p.Role == ir.Input {
 			info.Inputs = append(info.Inputs, port(p.Name, p.Type))

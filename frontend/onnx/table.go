@@ -34,6 +34,7 @@ func init() {
 		indexRows,
 		linearRows,
 		loopRows,
+		mlRows,
 		normRows,
 		padRows,
 		pointwiseRows,
