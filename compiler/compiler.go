@@ -69,6 +69,10 @@ func Input(err error) error {
 	return &InputError{err}
 }
 
+// maxOps is how many ops a forward pass may have. A step has some three times as many; at this size it takes minutes to
+// compile, and no model that people train comes near it (GPT-3's 96 layers are some 5,000 ops).
+const maxOps = 250_000
+
 // Lower imports the model and runs all passes; nothing is written.
 func Lower(o *Options) (*Result, error) {
 	model, res, err := lower(o)
@@ -101,6 +105,10 @@ func lower(o *Options) (*onnx.Model, *Result, error) {
 	}
 	if o.Pass.Loss == "" {
 		o.Pass.Loss = model.DefaultLoss()
+	}
+	if n := len(m.Funcs[0].Ops); n > maxOps {
+		return model, res, Input(fmt.Errorf("%s becomes %d ops, more than the %d that gtc compiles: is a loop unrolled that should be shorter, or one sample of the batch exported at a time? (gtc inspect shows the operators)",
+			filepath.Base(o.Model), n, maxOps))
 	}
 	res.Module, res.Context = m, &pass.Context{Module: m, Opt: &o.Pass}
 	res.Warnings, res.Parameters = model.Warnings, model.Parameters()

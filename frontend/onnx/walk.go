@@ -280,15 +280,18 @@ func (w *walker) declareParams() error {
 func (w *walker) dropUnused() {
 	f := w.b.F
 	uses := f.Uses()
+	result, kept := map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	for _, r := range f.Results {
+		result[r.Value], result[r.Updates] = true, true
+	}
 	f.Params = slices.DeleteFunc(f.Params, func(p *ir.Value) bool {
-		result := slices.ContainsFunc(f.Results, func(r ir.Result) bool { return r.Value == p || r.Updates == p })
-		return p.Role != ir.Input && len(uses[p]) == 0 && !result
+		return p.Role != ir.Input && len(uses[p]) == 0 && !result[p]
 	})
 	for i, p := range f.Params {
-		p.Index = i
+		p.Index, kept[p] = i, true
 	}
 	for _, p := range w.r.params {
-		p.used = p.value != nil && slices.Contains(f.Params, p.value)
+		p.used = p.value != nil && kept[p.value]
 	}
 }
 
