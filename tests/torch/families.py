@@ -174,7 +174,7 @@ def checked(binary, model, ref, tol):
     """(verdict, details) of gtc check."""
     start = time.time()
     try:
-        done = subprocess.run(["nice", binary, "check", str(model), "--reference", str(ref), "--json", "--tol", str(tol)], capture_output=True, text=True, timeout=900)
+        done = subprocess.run(["nice", "-n", os.environ.get("GTC_NICE", "10"), binary, "check", str(model), "--reference", str(ref), "--json", "--tol", str(tol)], capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:
         return "time out", ""
     took = f"{time.time() - start:.0f} s"
