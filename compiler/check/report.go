@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
@@ -61,31 +62,13 @@ func read(f *npz.File, name string) ([]float64, []int, error) {
 }
 
 func floats(a *npz.Array) ([]float64, error) {
-	le := binary.LittleEndian
-	var x []float64
-	switch b := a.Data; a.DType {
-	case "f64":
-		for ; len(b) >= 8; b = b[8:] {
-			x = append(x, math.Float64frombits(le.Uint64(b)))
-		}
-	case "f32":
-		for ; len(b) >= 4; b = b[4:] {
-			x = append(x, float64(math.Float32frombits(le.Uint32(b))))
-		}
-	case "i64":
-		for ; len(b) >= 8; b = b[8:] {
-			x = append(x, float64(int64(le.Uint64(b))))
-		}
-	case "i32":
-		for ; len(b) >= 4; b = b[4:] {
-			x = append(x, float64(int32(le.Uint32(b))))
-		}
-	case "bool", "u8":
-		for _, v := range b {
-			x = append(x, float64(v))
-		}
-	default:
-		return nil, fmt.Errorf("type %s cannot be compared", a.DType)
+	b, err := data.Convert(a.Data, a.DType, "f64")
+	if err != nil {
+		return nil, err
+	}
+	x := make([]float64, len(b)/8)
+	for i := range x {
+		x[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
 	}
 	return x, nil
 }

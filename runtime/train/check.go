@@ -149,32 +149,9 @@ func readBatch(path string, inputs []*abi.Tensor) ([]npz.Array, error) {
 // convert copies an array, changing its type where that loses nothing but the rounding of floats.
 func convert(a *npz.Array, to string) (npz.Array, error) {
 	out := npz.Array{Name: a.Name, DType: to, Shape: slices.Clone(a.Shape)}
-	if a.DType == to {
-		out.Data = slices.Clone(a.Data)
-		return out, nil
-	}
-	n, from := elems(a.Shape), elemSizes[a.DType]
-	for i := range n {
-		v, ok := element(a.Data[i*from:], a.DType)
-		if !ok {
-			return out, fmt.Errorf("it is %s, the program wants %s", a.DType, to)
-		}
-		switch {
-		case to == "f32":
-			out.Data = binary.LittleEndian.AppendUint32(out.Data, math.Float32bits(float32(v)))
-		case to == "f64":
-			out.Data = binary.LittleEndian.AppendUint64(out.Data, math.Float64bits(v))
-		case to == "i64" && v == math.Trunc(v):
-			out.Data = binary.LittleEndian.AppendUint64(out.Data, uint64(int64(v)))
-		case to == "i32" && v == math.Trunc(v) && math.Abs(v) < 1<<31:
-			out.Data = binary.LittleEndian.AppendUint32(out.Data, uint32(int32(v)))
-		case (to == "bool" || to == "u8") && v == math.Trunc(v) && v >= 0 && v < 256:
-			out.Data = append(out.Data, byte(v))
-		default:
-			return out, fmt.Errorf("element %d is %v of type %s, the program wants %s", i, v, a.DType, to)
-		}
-	}
-	return out, nil
+	var err error
+	out.Data, err = data.Convert(a.Data, a.DType, to)
+	return out, err
 }
 
 // element reads one number.
@@ -266,9 +243,35 @@ func (c *collector) join() ([]npz.Array, error) {
 func (s *session) writeResults(path string, arrays []npz.Array) error {
 	var err error
 	if s.plan.rank == 0 {
-		err = npz.WriteFile(path, dedupe(arrays))
+		arrays = dedupe(arrays)
+		for i := range arrays {
+			if err == nil {
+				err = forNumPy(&arrays[i])
+			}
+		}
+		if err == nil {
+			err = npz.WriteFile(path, arrays)
+		}
 	}
 	return s.allOK("writing "+path, err)
+}
+
+// forNumPy gives an array a type that NumPy has: bf16 is widened to f32, elements of 8 bits and fewer are their codes.
+func forNumPy(a *npz.Array) error {
+	switch a.DType {
+	case "bf16":
+		data, err := data.Convert(a.Data, a.DType, "f32")
+		a.DType, a.Data = "f32", data
+		return err
+	case "i4", "i2":
+		a.DType = "i8"
+	case "bool":
+	default:
+		if elemSizes[a.DType] == 1 && a.DType != "i8" {
+			a.DType = "u8"
+		}
+	}
+	return nil
 }
 
 // dedupe keeps the last of arrays of one name: the curve "loss" goes before a result of that name.

@@ -213,9 +213,10 @@ func (m *machine) prepareSlice(c *Comm) error {
 	return nil
 }
 
-// commType is the type by which a collective moves elements of an abi type.
+// commType is the type by which a collective moves elements of an abi type. Those of 8 bits and fewer that hold no numbers
+// to compute with are bytes.
 func commType(name string) (comm.DType, bool) {
-	if name == "bool" {
+	if name != "i8" && elemSizes[name] == 1 {
 		name = "u8"
 	}
 	for d := comm.F32; d.Size() > 0; d++ {

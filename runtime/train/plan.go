@@ -12,7 +12,8 @@ import (
 
 // elemSizes is the bytes of one element of each type that an arena tensor may have.
 var elemSizes = map[string]int{"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1,
-	"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
+	"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1, "f8_e4m3": 1, "f8_e4m3fnuz": 1, "f8_e5m2": 1, "f8_e5m2fnuz": 1,
+	"f8_e8m0": 1, "f4_e2m1": 1, "i4": 1, "u4": 1, "i2": 1, "u2": 1}
 
 // plan is the manifest as one rank sees it.
 type plan struct {

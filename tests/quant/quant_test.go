@@ -27,3 +27,27 @@ func TestFakeQuantize(t *testing.T) {
 		t.Errorf("differs from PyTorch: %+v", r)
 	}
 }
+
+// TestElementTypes trains one model in f64, f16 and bf16: parameters, gradients and optimizer state have the model's type.
+// testdata/elements.py makes models and references.
+func TestElementTypes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds kernels")
+	}
+	for name, tol := range map[string]float64{"f64": 1e-12, "f16": 2e-3, "bf16": 2e-2} {
+		t.Run(name, func(t *testing.T) {
+			o := &check.Options{Reference: "testdata/" + name + ".npz", Tol: tol}
+			o.Compile.Model = "testdata/" + name + ".onnx"
+			o.Compile.Pass.Loss = "mse"
+			o.Compile.Pass.DP, o.Compile.Pass.Microbatches = 1, 1
+			r, err := check.Run(context.Background(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("out %.2g, loss %.2g, gradients %.2g, curves %v", r.Out, r.Loss, r.GradMax, r.Curves)
+			if !r.OK || len(r.Unmatched) > 0 {
+				t.Errorf("differs from PyTorch: %+v", r)
+			}
+		})
+	}
+}

@@ -1,0 +1,56 @@
+package data
+
+import (
+	"fmt"
+	"math"
+)
+
+// Convert changes the element type of little-endian numbers where that loses nothing but the rounding of floats: floats
+// round to the nearest, ties to even; integers, and floats without a fraction, become integers of another width that hold
+// them. Types are short names ("f16", "i64"); the error names the first element that does not fit, or a type that is not
+// one of numbers. The result is a copy.
+func Convert(src []byte, from, to string) ([]byte, error) {
+	a, b := kinds[from], kinds[to]
+	if a.size == 0 || b.size == 0 {
+		return nil, fmt.Errorf("it is %s, the program wants %s", from, to)
+	}
+	n := len(src) / a.size
+	out := make([]byte, n*b.size)
+	if from == to {
+		copy(out, src)
+		return out, nil
+	}
+	if !a.float && !b.float {
+		return out, convertInts(out, src, from, to)
+	}
+	v := make([]float64, n)
+	loadFloats(v, src, from)
+	if b.float {
+		storeFloats(out, v, to)
+		return out, nil
+	}
+	whole := make([]int64, n)
+	for i, x := range v {
+		if x != math.Trunc(x) || x < float64(b.lo) || x > float64(b.hi) || math.Abs(x) >= 1<<63 {
+			return nil, fmt.Errorf("element %d is %v of type %s, the program wants %s", i, x, from, to)
+		}
+		whole[i] = int64(x)
+	}
+	storeInts(out, whole, to)
+	return out, nil
+}
+
+func convertInts(out, src []byte, from, to string) error {
+	a, b := kinds[from], kinds[to]
+	v := make([]int64, len(src)/a.size)
+	if bad := loadInts(v, src, from); bad >= 0 {
+		return fmt.Errorf("element %d of type %s is larger than %d", bad, from, int64(math.MaxInt64))
+	}
+	for i, x := range v {
+		if x < b.lo || x > b.hi {
+			return fmt.Errorf("element %d is %d of type %s, the program wants %s", i, x, from, to)
+		}
+	}
+	storeInts(out, v, to)
+	return nil
+}
