@@ -154,7 +154,7 @@ func (u *updater) globalNorm(grads []grad) *ir.Value {
 	var total *ir.Value
 	for _, g := range grads {
 		b.Loc = g.loc
-		sq := ops.Cast(b, sumSquares(b, g.sum), dtype.F64)
+		sq := ops.Cast(b, sumSquares(b, wide(b, g.sum)), dtype.F64)
 		if total == nil {
 			total = sq
 		} else {
@@ -171,12 +171,21 @@ func sumSquares(b *ir.Builder, x *ir.Value) *ir.Value {
 	return ops.Reshape(b, ops.ReduceSum(b, ops.Square(b, x), ops.AllDims(x)...), nil)
 }
 
+// wide is x in f32 when it is in half precision: squares of gradients and an eps of 1e-8 are zero in f16, so state and
+// arithmetic of updates are f32, and only the parameter is rounded.
+func wide(b *ir.Builder, x *ir.Value) *ir.Value {
+	if d := x.Type.DType; d == dtype.F16 || d == dtype.BF16 {
+		return ops.Cast(b, x, dtype.F32)
+	}
+	return x
+}
+
 // update appends the update of one parameter.
 func (u *updater) update(g grad) {
 	u.b.Loc = g.loc
-	r := &run{updater: u, p: g.param, decays: decays(u.opt, g.param)}
-	r.g = ops.Mul(u.b, g.sum, r.scalar(u.scale))
-	p := u.rule.build(r)
+	r := &run{updater: u, name: g.param.Name, p: wide(u.b, g.param), decays: decays(u.opt, g.param)}
+	r.g = ops.Mul(u.b, wide(u.b, g.sum), r.scalar(u.scale))
+	p := ops.Cast(u.b, u.rule.build(r), g.param.Type.DType)
 	u.b.Update(g.param, u.b.Rename(p, g.param.Name+".next"))
 	if u.opt.WeightDecay != 0 && !r.decays {
 		u.c.Remark(g.param, "has no weight decay because --no-decay excludes it")

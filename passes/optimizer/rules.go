@@ -79,9 +79,10 @@ func checkOptions(o *pass.Options, opt pass.Optimizer) error {
 	return checkSchedule(o.Schedule)
 }
 
-// run is the update of one parameter: p the parameter, g its gradient, both of one type.
+// run is the update of one parameter: p the parameter, g its gradient, both of one type (of f32 in half precision).
 type run struct {
 	*updater
+	name   string // of the parameter
 	p, g   *ir.Value
 	decays bool
 }
@@ -97,7 +98,7 @@ func (r *run) mul(x *ir.Value, v float64) *ir.Value { return ops.Mul(r.b, x, r.n
 
 // state is the parameter optim/<kind>/<p>, zeros at the start.
 func (r *run) state(kind string) *ir.Value {
-	return r.b.Param("optim/"+kind+"/"+r.p.Name, r.p.Type, ir.State)
+	return r.b.Param("optim/"+kind+"/"+r.name, r.p.Type, ir.State)
 }
 
 // keep makes next the new contents of state s.
