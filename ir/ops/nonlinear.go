@@ -117,9 +117,7 @@ func defineClips() {
 	pointwise(ClipDef, pw{n: 1, doc: "x bounded by Min and Max", attrs: ClipAttrs{}, takes: numbers, fill: awayFrom(-0.5, 1),
 		try: []any{ClipAttrs{-0.5, 1}, ClipAttrs{math.Inf(-1), 1}},
 		f:   func(a any, x []float64) float64 { return min(max(x[0], a.(ClipAttrs).Min), a.(ClipAttrs).Max) },
-		i: func(a any, x []int64) int64 {
-			return int64(min(max(float64(x[0]), math.Ceil(a.(ClipAttrs).Min)), math.Floor(a.(ClipAttrs).Max)))
-		},
+		i:   clipInt[int64](math.MinInt64, math.MaxInt64), u: clipInt[uint64](0, math.MaxUint64),
 		expr: func(num lit, a any, x []*kir.Expr) *kir.Expr {
 			c := a.(ClipAttrs)
 			return boundE(num, boundE(num, x[0], "max", c.Min), "min", c.Max)
@@ -131,9 +129,40 @@ func defineClips() {
 		}})
 }
 
-// boundE leaves out an infinite bound, which integers cannot hold.
+// clipInt bounds integers by whole numbers within the type's ends.
+func clipInt[T int64 | uint64](lo, hi T) func(a any, x []T) T {
+	return func(a any, x []T) T {
+		c := a.(ClipAttrs)
+		least, most := lo, hi
+		if v := math.Ceil(c.Min); v >= float64(hi) {
+			least = hi
+		} else if v > float64(lo) {
+			least = T(v)
+		}
+		if v := math.Floor(c.Max); v <= float64(lo) {
+			most = lo
+		} else if v < float64(hi) {
+			most = T(v)
+		}
+		return min(max(x[0], least), most)
+	}
+}
+
+// boundE leaves out a bound that is no bound: an infinite one, and for integers one at an end of the type or beyond,
+// which they may not hold.
 func boundE(num lit, x *kir.Expr, op string, v float64) *kir.Expr {
-	if math.IsInf(v, 0) {
+	if d := num(0).DType; d.IsInt() {
+		lo, hi := d.Range()
+		if op == "max" {
+			v = math.Ceil(v)
+		} else {
+			v = math.Floor(v)
+		}
+		if op == "max" && v <= lo || op == "min" && v >= hi {
+			return x
+		}
+		v = min(max(v, lo), hi)
+	} else if math.IsInf(v, 0) {
 		return x
 	}
 	return kir.Bin(op, x, num(v))

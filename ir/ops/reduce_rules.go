@@ -13,28 +13,30 @@ import (
 
 // reduction describes one of the four: how elements combine, and the gradient.
 type reduction struct {
-	doc   string
-	op    string // kir's and the collectives' name
-	kind  factor.Kind
-	start float64
-	f     func(x, y float64) float64
-	i     func(x, y int64) int64
-	vjp   func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value
-	fill  func(r *rand.Rand, in []*ir.Array)
-	keep  string // the autocast rule
+	doc  string
+	op   string // kir's and the collectives' name
+	kind factor.Kind
+	f    func(x, y float64) float64
+	i    func(x, y int64) int64
+	u    func(x, y uint64) uint64 // of u64, where the sign bit matters; nil: i
+	vjp  func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value
+	fill func(r *rand.Rand, in []*ir.Array)
+	keep string // the autocast rule
 }
 
 func init() {
 	defineReduction(ReduceSumDef, reduction{doc: "sum", op: "sum", kind: factor.Sum, keep: "keep",
 		f: func(x, y float64) float64 { return x + y }, i: func(x, y int64) int64 { return x + y },
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value { return Expand(b, dy, in(op, 0)) }})
-	defineReduction(ReduceMaxDef, reduction{doc: "greatest element", op: "max", kind: factor.Max, start: math.Inf(-1),
+	defineReduction(ReduceMaxDef, reduction{doc: "greatest element", op: "max", kind: factor.Max,
 		f: func(x, y float64) float64 { return max(x, y) }, i: func(x, y int64) int64 { return max(x, y) },
+		u:   func(x, y uint64) uint64 { return max(x, y) },
 		vjp: extremeVJP})
-	defineReduction(ReduceMinDef, reduction{doc: "least element", op: "min", kind: factor.Min, start: math.Inf(1),
+	defineReduction(ReduceMinDef, reduction{doc: "least element", op: "min", kind: factor.Min,
 		f: func(x, y float64) float64 { return min(x, y) }, i: func(x, y int64) int64 { return min(x, y) },
+		u:   func(x, y uint64) uint64 { return min(x, y) },
 		vjp: extremeVJP})
-	defineReduction(ReduceProdDef, reduction{doc: "product", op: "prod", kind: factor.Prod, start: 1, keep: "keep",
+	defineReduction(ReduceProdDef, reduction{doc: "product", op: "prod", kind: factor.Prod, keep: "keep",
 		f: func(x, y float64) float64 { return x * y }, i: func(x, y int64) int64 { return x * y },
 		vjp: prodVJP, fill: someZeros})
 	defineArgmax()
@@ -76,7 +78,9 @@ func defineReduction(d *ir.Def, r reduction) {
 
 func (r reduction) eval(op *ir.Op, x *ir.Array) *ir.Array {
 	out, seen := ir.NewArray(op.Out[0].Type), make([]bool, op.Out[0].Type.Elems())
-	fill(out, r.start)
+	for to := range seen {
+		copyElem(out, to, OfNothing(out.Type.DType, r.op), 0)
+	}
 	strides := ir.Strides(out.Type.Dims)
 	for _, d := range op.Attrs.(ReduceAttrs).Dims {
 		strides[d] = 0
@@ -88,11 +92,32 @@ func (r reduction) eval(op *ir.Op, x *ir.Array) *ir.Array {
 			seen[to] = true
 		case out.F != nil:
 			out.F[to] = r.f(out.F[to], x.F[flat])
+		case r.u != nil && out.Type.DType == dtype.U64:
+			out.I[to] = int64(r.u(uint64(out.I[to]), uint64(x.I[flat])))
 		default:
-			out.I[to] = r.i(out.I[to], x.I[flat])
+			out.I[to] = out.Type.DType.Wrap(r.i(out.I[to], x.I[flat]))
 		}
 	})
 	return out
+}
+
+// OfNothing is the scalar of type d that reduction op (sum, prod, max or min) of no elements gives: for max and min the
+// end of the type from which every element is a step.
+func OfNothing(d dtype.DType, op string) *ir.Array {
+	t := ir.NewArray(ir.T(d))
+	if t.F != nil {
+		t.F[0] = map[string]float64{"prod": 1, "max": math.Inf(-1), "min": math.Inf(1)}[op]
+		return t
+	}
+	least, largest := int64(0), d.Wrap(-1)
+	if d == dtype.Bool {
+		largest = 1
+	} else if d.Signed() {
+		least = -1 << (d.Bits() - 1)
+		largest = ^least
+	}
+	t.I[0] = map[string]int64{"prod": 1, "max": least, "min": largest}[op]
+	return t
 }
 
 // extremeVJP divides the gradient evenly among the elements that attain the extreme, as torch.amax does.

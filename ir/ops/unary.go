@@ -101,6 +101,10 @@ func unI(f func(int64) int64) func(any, []int64) int64 {
 	return func(_ any, x []int64) int64 { return f(x[0]) }
 }
 
+func unU(f func(uint64) uint64) func(any, []uint64) uint64 {
+	return func(_ any, x []uint64) uint64 { return f(x[0]) }
+}
+
 // times is the VJP dy times a factor.
 func times(f func(b *ir.Builder, x, y *ir.Value) *ir.Value) func(*ir.Builder, *ir.Op, *ir.Value) []*ir.Value {
 	return func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
@@ -119,10 +123,10 @@ func init() {
 		f: un(func(x float64) float64 { return -x }), i: unI(func(x int64) int64 { return -x }),
 		vjp: func(b *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{Neg(b, dy)} }})
 	pointwise(AbsDef, pw{n: 1, doc: "|x|", takes: numbers, fill: awayFrom(0),
-		f: un(math.Abs), i: unI(func(x int64) int64 { return max(x, -x) }),
+		f: un(math.Abs), i: unI(func(x int64) int64 { return max(x, -x) }), u: unU(func(x uint64) uint64 { return x }),
 		vjp: times(func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Sign(b, x) })})
 	pointwise(SignDef, pw{n: 1, doc: "-1, 0 or 1", takes: numbers, fill: awayFrom(0), f: un(sign),
-		i: unI(func(x int64) int64 { return int64(sign(float64(x))) }), vjp: flat})
+		i: unI(func(x int64) int64 { return int64(sign(float64(x))) }), u: unU(func(x uint64) uint64 { return min(x, 1) }), vjp: flat})
 	pointwise(ExpDef, pw{n: 1, doc: "e to the x", f: un(math.Exp), keep: true,
 		vjp: times(func(_ *ir.Builder, _, y *ir.Value) *ir.Value { return y })})
 	pointwise(LogDef, pw{n: 1, doc: "natural logarithm", f: un(math.Log), keep: true, fill: positive,
@@ -145,6 +149,7 @@ func init() {
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value { return Mul(b, y, oneMinus(b, y)) })})
 	pointwise(ReluDef, pw{n: 1, doc: "max(x, 0)", takes: numbers, fill: awayFrom(0),
 		f: un(func(x float64) float64 { return max(x, 0) }), i: unI(func(x int64) int64 { return max(x, 0) }),
+		u: unU(func(x uint64) uint64 { return x }),
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			y := op.Out[0]
 			return []*ir.Value{Where(b, Gt(b, y, ScalarLike(b, y, 0)), dy, ScalarLike(b, dy, 0))}

@@ -1,7 +1,6 @@
 package fuse
 
 import (
-	"math"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -58,9 +57,8 @@ func onNothing(op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
 	switch {
 	case impl.Kind == kir.Reduce:
 		return func(b *ir.Builder, op *ir.Op) []*ir.Value {
-			t := ir.NewArray(ir.T(op.Out[0].Type.DType))
-			startValue(t, impl.ReduceOp)
-			return []*ir.Value{ops.BroadcastTo(b, ops.Const(b, t.Tensor()), op.Out[0].Type.Dims)}
+			start := ops.OfNothing(op.Out[0].Type.DType, impl.ReduceOp)
+			return []*ir.Value{ops.BroadcastTo(b, ops.Const(b, start.Tensor()), op.Out[0].Type.Dims)}
 		}
 	case op.Def == ops.ConcatDef:
 		return func(b *ir.Builder, op *ir.Op) []*ir.Value {
@@ -81,38 +79,6 @@ func onNothing(op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
 		}
 	}
 	return nil
-}
-
-// startValue sets scalar t to what a reduction of no elements gives.
-func startValue(t *ir.Array, reduce string) {
-	f, d := 0.0, t.Type.DType
-	switch reduce {
-	case "prod":
-		f = 1
-	case "max":
-		f = math.Inf(-1)
-	case "min":
-		f = math.Inf(1)
-	}
-	if t.F != nil {
-		t.F[0] = f
-		return
-	}
-	least, largest := int64(0), d.Wrap(-1)
-	if d == dtype.Bool {
-		largest = 1
-	} else if d.Signed() {
-		least = -1 << (d.Bits() - 1)
-		largest = ^least
-	}
-	switch {
-	case f < 0 && math.IsInf(f, 0):
-		t.I[0] = least
-	case math.IsInf(f, 0):
-		t.I[0] = largest
-	default:
-		t.I[0] = int64(f)
-	}
 }
 
 // widened computes op in f32.
