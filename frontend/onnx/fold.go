@@ -8,13 +8,6 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
-// Limits on host evaluation: shapes, masks and position tables are folded, weights never are. A file cannot
-// make the importer hold more than maxFoldTotal elements, whatever shapes it claims.
-const (
-	maxFold      = 8 << 20  // elements of one folded tensor (64 MiB while it is evaluated)
-	maxFoldTotal = 48 << 20 // elements of all folded tensors of one import
-)
-
 // folder evaluates one node on the host. It panics through node.fail on inputs the operator does not allow;
 // a nil entry of in is an optional input left out.
 type folder func(n *node, in []*ir.Array) []*ir.Array
@@ -80,15 +73,6 @@ func init() {
 		"GreaterOrEqual": compare(func(c int) bool { return c == 1 || c == 0 }),
 		"GatherElements": foldGatherElements,
 	}
-}
-
-// array makes a zero array, refusing sizes above the folding limit.
-func (n *node) array(t ir.Type) *ir.Array {
-	if e, err := product(t.Dims); err != nil || e > maxFold {
-		panic(tooLarge{ir.Errorf(n.located(), "a constant of dims %v is too large to evaluate at import (limit %d)",
-			t.Dims, maxFold)})
-	}
-	return ir.NewArray(t)
 }
 
 // settle rounds floats to the element type and wraps integers to its width, as the operator would have.

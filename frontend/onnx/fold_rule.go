@@ -10,7 +10,7 @@ import (
 // in the elements that it touches.
 func foldByRule(r rule) folder {
 	return func(n *node, in []*ir.Array) []*ir.Array {
-		w := &walker{b: ir.NewBuilder(&ir.Func{Name: "fold"}), env: map[string]*val{}, folded: new(int), views: map[string]*ir.Value{},
+		w := &walker{b: ir.NewBuilder(&ir.Func{Name: "fold"}), env: map[string]*val{}, spent: n.spent, steps: new(int), views: map[string]*ir.Value{},
 			absent: map[string]string{}}
 		w.b.Loc = n.loc
 		vals := make([]*val, len(in))
@@ -51,7 +51,7 @@ func (n *node) foldOp(b *ir.Builder, op *ir.Op, known map[*ir.Value]*ir.Array) i
 		}
 	}
 	for _, v := range op.Out {
-		n.array(v.Type) // refuses sizes above the limit
+		n.claim(v.Type)
 		total += v.Type.Elems()
 	}
 	if c, ok := op.Attrs.(ops.ConstAttrs); ok {

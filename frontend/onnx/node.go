@@ -21,7 +21,8 @@ type node struct {
 	fx    fxCall // what PyTorch's exporter says the node came from; empty without metadata
 	rule  string // the exporter's rewrite rule that made the node; "" for none
 	proto *onnxpb.NodeProto
-	subst scope // names of the graph it is in, for its subgraphs
+	subst scope   // names of the graph it is in, for its subgraphs
+	spent *budget // of the import that visits it
 }
 
 // fail stops the import of a node with an error that says where. ir.Recover catches it.

@@ -199,7 +199,7 @@ func (w *walker) addBias(n *node, y *ir.Value, in []*val, i int) *ir.Value {
 	if !slices.Equal(in[i].t.Dims, []int{c}) {
 		n.fail("bias is %s, want %d values", in[i].t, c)
 	}
-	if a := w.array(in[i]); a != nil && a.F != nil && !slices.ContainsFunc(a.F, func(x float64) bool { return x != 0 }) {
+	if a := w.array(in[i]); a != nil && a.F != nil && w.scans(a) && !slices.ContainsFunc(a.F, func(x float64) bool { return x != 0 }) {
 		return y
 	}
 	return ops.Add(w.b, y, w.perChannel(in[i], y.Type.Dims))

@@ -59,7 +59,7 @@ func importBatchNorm(w *walker, n *node, in []*val) []*val {
 // uniformValue is the one value of all elements of x, when x is known to have one.
 func (w *walker) uniformValue(x *val) (float64, bool) {
 	a := w.array(x)
-	if a == nil || len(a.F) == 0 {
+	if a == nil || len(a.F) == 0 || !w.scans(a) {
 		return 0, false
 	}
 	for _, v := range a.F {

@@ -13,7 +13,8 @@ import (
 
 // array is the contents of x when they are known on the host and not too large, else nil.
 func (w *walker) array(x *val) *ir.Array {
-	if x.arr == nil && x.init != nil && x.t.Elems() <= maxFold {
+	if e := x.t.Elems(); x.arr == nil && x.init != nil && e <= maxFold && w.spent.held+e <= maxFoldTotal {
+		w.spent.held += e
 		a, err := x.init.array()
 		if err != nil {
 			panic(ir.Errorf(w.b.Loc, "%v", err))
@@ -43,16 +44,44 @@ func (w *walker) spread(x *val, dims []int) *ir.Value {
 	if x.v != nil || a == nil {
 		return ops.BroadcastTo(w.b, w.stored(x), dims)
 	}
-	small := shrink(a)
+	t := w.shrunken(x, a)
 	d := make([]int, len(dims))
 	for i := range d {
 		d[i] = 1
-		if k := i - len(dims) + len(small.Type.Dims); k >= 0 {
-			d[i] = small.Type.Dims[k]
+		if k := i - len(dims) + len(t.Type.Dims); k >= 0 {
+			d[i] = t.Type.Dims[k]
 		}
 	}
-	small.Type.Dims = d
-	return ops.Expand(w.b, w.b.Rename(ops.Const(w.b, small.Tensor()), w.constName(x)), dims)
+	c := x.consts[len(d)]
+	if c == nil {
+		c = w.b.Rename(ops.Const(w.b, &ir.Tensor{Type: ir.Type{DType: t.Type.DType, Dims: d}, Data: t.Data}), w.constName(x))
+		if x.consts == nil {
+			x.consts = map[int]*ir.Value{}
+		}
+		x.consts[len(d)] = c
+	}
+	return ops.Expand(w.b, c, dims)
+}
+
+// shrunken is the contents a of x with size 1 along dims that repeat themselves, encoded once.
+func (w *walker) shrunken(x *val, a *ir.Array) *ir.Tensor {
+	if x.shrunk == nil {
+		if w.scans(a) {
+			a = shrink(a)
+		}
+		x.shrunk = a.Tensor()
+	}
+	return x.shrunk
+}
+
+// scans charges a look at all of a; false when the import may not afford it.
+func (w *walker) scans(a *ir.Array) bool {
+	e := a.Type.Elems()
+	if e > maxWork-w.spent.work {
+		return false
+	}
+	w.spent.work += e
+	return true
 }
 
 func (w *walker) constName(x *val) string {

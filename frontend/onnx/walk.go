@@ -20,6 +20,10 @@ type val struct {
 	v     *ir.Value // in the program; made from arr when a node that is not folded needs it
 	image *ir.Value // the numbers of a quantised value as floats that carry gradients; nil for none
 	seq   []*val    // elements, of a sequence
+
+	shrunk *ir.Tensor        // arr without its repetitions; nil before it is wanted
+	consts map[int]*ir.Value // it in the program, by number of dims
+
 	isSeq bool
 	none  bool // an optional that holds nothing
 }
@@ -32,10 +36,11 @@ type walker struct {
 	env    map[string]*val
 	outer  *walker // of the graph that encloses this subgraph; nil for the main graph
 	gate   *gate   // of a subgraph that counts only under a condition; nil for others
-	folded *int    // elements of all folded tensors
+	spent  *budget // by the whole import
 	depth  int
 	views  map[string]*ir.Value // parameters as nodes read them, by form
 	padded map[int]bool         // values of --padding-idx that have found their table
+	fixed  map[string]*val      // parameters that are constants, by form
 	absent map[string]string    // results that rules do not make, and of which node
 	steps  *int                 // nodes of subgraphs walked so far
 	nodes  []*node              // of this graph, in order
@@ -84,8 +89,8 @@ func (m *Model) importOnce() (*importResult, error) {
 		return nil, err
 	}
 	f := &ir.Func{Name: "forward"}
-	w := &walker{m: m, r: r, b: ir.NewBuilder(f), env: map[string]*val{}, folded: new(int), views: map[string]*ir.Value{},
-		padded: map[int]bool{}, absent: map[string]string{}, steps: new(int)}
+	w := &walker{m: m, r: r, b: ir.NewBuilder(f), env: map[string]*val{}, spent: &budget{}, views: map[string]*ir.Value{},
+		fixed: map[string]*val{}, padded: map[int]bool{}, absent: map[string]string{}, steps: new(int)}
 	if err := w.run(live, dims); err != nil {
 		return nil, err
 	}
@@ -317,8 +322,20 @@ func (w *walker) lookup(name string) *val {
 	if s := w.r.byName[name]; s != nil && !s.constant() {
 		return w.sourceVal(s)
 	}
-	x := &val{t: t.typ, init: t}
-	w.env[name] = x
+	return w.constant(name, t)
+}
+
+// constant is an initializer that is not trained, the same value whenever it is read.
+func (w *walker) constant(name string, t *tensor) *val {
+	root := w
+	for root.outer != nil {
+		root = root.outer
+	}
+	x := root.env[name]
+	if x == nil {
+		x = &val{t: t.typ, init: t}
+		root.env[name] = x
+	}
 	return x
 }
 
@@ -326,11 +343,15 @@ func (w *walker) lookup(name string) *val {
 func (w *walker) sourceVal(s *source) *val {
 	p := s.param()
 	if s.constant() {
-		data, err := s.form.bytes((*Parameter).contents)
-		if err != nil {
-			panic(ir.Errorf(w.b.Loc, "%v", err))
+		key := s.form.String()
+		if w.fixed[key] == nil {
+			data, err := s.form.bytes((*Parameter).contents)
+			if err != nil {
+				panic(ir.Errorf(w.b.Loc, "%v", err))
+			}
+			w.fixed[key] = &val{t: s.form.typ, init: &tensor{name: p.Name, typ: s.form.typ, data: data}}
 		}
-		return &val{t: s.form.typ, init: &tensor{name: p.Name, typ: s.form.typ, data: data}}
+		return w.fixed[key]
 	}
 	if s.form.op == leaf {
 		return &val{t: p.Type, v: p.value}
@@ -393,6 +414,10 @@ func (w *walker) visit(n *node) {
 	if row.max >= 0 && len(in) > row.max {
 		n.fail("has %d inputs, at most %d are allowed", len(in), row.max)
 	}
+	n.spent = w.spent
+	if n.spent.visits++; n.spent.visits > maxVisits {
+		n.fail("the graph and its loops come to more than %d nodes", maxVisits)
+	}
 	start := len(w.b.F.Ops)
 	if start > maxOps {
 		n.fail("the graph comes to more than %d operations", maxOps)
@@ -431,6 +456,8 @@ func (w *walker) emit(n *node, row *row, in []*val) []*val {
 		case *ir.Error:
 			r.Loc = n.located()
 			panic(r)
+		case tooLarge:
+			panic(r.err)
 		default:
 			panic(r)
 		}
@@ -464,9 +491,6 @@ func (w *walker) unknown(n *node, in []*val) string {
 	return strings.Join(names, ", ") + " depends on the model's inputs or parameters"
 }
 
-// tooLarge is raised by host evaluation that would need too much memory; the node is emitted instead.
-type tooLarge struct{ err *ir.Error }
-
 // fold evaluates n on the host when all its operands are known; nil when it cannot.
 func (w *walker) fold(n *node, in []*val) (out []*val) {
 	f := folders[n.op]
@@ -494,11 +518,12 @@ func (w *walker) fold(n *node, in []*val) (out []*val) {
 			panic(r)
 		}
 	}()
-	for _, a := range f(n, arrays) {
-		*w.folded += len(a.F) + len(a.I)
-		if *w.folded > maxFoldTotal {
-			n.fail("constants evaluated at import hold more than %d elements in all", maxFoldTotal)
+	for _, a := range arrays {
+		if a != nil {
+			n.work(a.Type.Elems())
 		}
+	}
+	for _, a := range f(n, arrays) {
 		out = append(out, &val{t: a.Type, arr: a})
 	}
 	return out
