@@ -177,7 +177,32 @@ func (op *Op) infer() ([]Type, error) {
 			return nil, fmt.Errorf("operand %d is missing", i)
 		}
 	}
-	return r.Infer(op)
+	types, err := r.Infer(op)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range types {
+		if err := t.addressable(); err != nil {
+			return nil, fmt.Errorf("result %d: %w", i, err)
+		}
+	}
+	return types, nil
+}
+
+// addressable fails for dims that are negative or whose product, zeros apart, is above maxElems: then byte offsets, and
+// sums of a few of them, fit an int.
+func (t Type) addressable() error {
+	n := 1
+	for _, d := range t.Dims {
+		if d < 0 {
+			return fmt.Errorf("dims %v: one is negative", t.Dims)
+		}
+		if d > 0 && n > maxElems/d {
+			return fmt.Errorf("dims %v hold more elements than can be addressed", t.Dims)
+		}
+		n *= max(d, 1)
+	}
+	return nil
 }
 
 func (b *Builder) explain(op *Op, err error) *Error {

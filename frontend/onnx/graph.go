@@ -12,6 +12,8 @@ import (
 const (
 	maxInline = 32      // calls within calls, and graphs within graphs
 	maxNodes  = 1 << 20 // nodes of a graph once functions are inlined
+	maxParts  = 1 << 24 // operands, results and attributes of those nodes
+	maxNames  = 1 << 28 // bytes of names that inlining makes
 	maxName   = 4096    // bytes in a name
 )
 
@@ -49,7 +51,7 @@ func (m *Model) index() (err error) {
 	if err := in.list(g.Node, scope{opset: m.opset}, 0); err != nil {
 		return err
 	}
-	m.nodes, m.visited, m.bodies = in.out, in.visited, map[bodyKey]*body{}
+	m.nodes, m.bodies = in.out, map[bodyKey]*body{}
 	if err := m.adoptConstants(); err != nil {
 		return err
 	}
@@ -184,15 +186,21 @@ func (s scope) name(n string) string {
 type inliner struct {
 	functions map[string]*onnxpb.FunctionProto
 	visited   int // nodes seen, calls included: empty functions that call one another also end
+	parts     int // operands, results and attributes of the nodes
+	names     int // bytes of names made
 	out       []*node
 }
 
-func (m *Model) inliner() inliner {
-	in := inliner{functions: map[string]*onnxpb.FunctionProto{}, visited: m.visited}
-	for _, f := range m.Proto.Functions {
-		in.functions[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
+// inliner goes on from what was inlined before, so that the limits hold for the file as a whole.
+func (m *Model) inliner() *inliner {
+	if m.inlined == nil {
+		m.inlined = &inliner{functions: map[string]*onnxpb.FunctionProto{}}
+		for _, f := range m.Proto.Functions {
+			m.inlined.functions[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
+		}
 	}
-	return in
+	m.inlined.out = nil
+	return m.inlined
 }
 
 func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
@@ -202,6 +210,9 @@ func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
 	for _, p := range nodes {
 		if in.visited++; in.visited > maxNodes {
 			return fmt.Errorf("more than %d nodes once functions are inlined", maxNodes)
+		}
+		if err := in.charge(p, s); err != nil {
+			return err
 		}
 		n, err := s.node(p, len(in.out))
 		if err != nil {
@@ -229,9 +240,38 @@ func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
 	return nil
 }
 
+// charge counts what one node of scope s takes, so that functions which call functions cannot multiply a small file.
+func (in *inliner) charge(p *onnxpb.NodeProto, s scope) error {
+	in.parts += len(p.Input) + len(p.Output) + len(p.Attribute)
+	if in.parts > maxParts {
+		return fmt.Errorf("the nodes have more than %d operands, results and attributes once functions are inlined", maxParts)
+	}
+	if s.prefix == "" {
+		return nil
+	}
+	for _, names := range [][]string{p.Input, p.Output} {
+		for _, name := range names {
+			in.names += len(s.prefix) + len(name)
+		}
+	}
+	for _, m := range p.MetadataProps {
+		in.names += len(m.GetValue()) // it is read for each copy
+	}
+	if in.names > maxNames {
+		return fmt.Errorf("names come to more than %d bytes once functions are inlined", maxNames)
+	}
+	return nil
+}
+
 func (in *inliner) call(n *node, f *onnxpb.FunctionProto, depth int) error {
 	s := scope{names: map[string]string{}, attrs: map[string]*onnxpb.AttributeProto{}, loc: n.loc, opset: n.subst.opset}
 	s.prefix = fmt.Sprintf("%s/%d/", n.loc.Node, len(in.out))
+	if depth > 0 { // calls at the start of bodies have the same place as their callers
+		s.prefix = fmt.Sprintf("%s/%d.%d/", n.loc.Node, len(in.out), in.visited)
+	}
+	if in.parts += len(f.Input) + len(f.Output) + len(f.AttributeProto); in.parts > maxParts {
+		return fmt.Errorf("calls of functions pass more than %d operands, results and attributes", maxParts)
+	}
 	if v, err := defaultOpset(f.OpsetImport); err == nil && v > 0 {
 		s.opset = v
 	}

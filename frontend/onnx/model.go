@@ -3,9 +3,9 @@ package onnx
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
@@ -19,6 +19,7 @@ const (
 	minOpset = 1
 	maxOpset = 28
 	maxDim   = 1 << 31 // elements along one dimension
+	maxElems = 1 << 48 // elements of one tensor, dims of 0 apart
 )
 
 // Options says how a model's free choices are bound and overrides what the importer would decide.
@@ -79,7 +80,7 @@ type Model struct {
 	roles    *roles
 	imported *importResult
 	adopted  map[*onnxpb.NodeProto]bool // Constant nodes whose tensors are taken for initializers
-	visited  int                        // nodes inlined so far, subgraphs included
+	inlined  *inliner                   // what inlining came to, of the graph and all subgraphs
 	bodies   map[bodyKey]*body
 }
 
@@ -258,10 +259,13 @@ func product(dims []int) (int, error) {
 		if d < 0 || d > maxDim {
 			return 0, fmt.Errorf("dimension %d is outside 0 to %d", d, maxDim)
 		}
-		if d != 0 && n > math.MaxInt/16/d {
+		if d != 0 && n > maxElems/d {
 			return 0, fmt.Errorf("dims %v hold more elements than can be addressed", dims)
 		}
-		n *= d
+		n *= max(d, 1)
+	}
+	if slices.Contains(dims, 0) {
+		return 0, nil
 	}
 	return n, nil
 }

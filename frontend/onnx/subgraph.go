@@ -61,7 +61,7 @@ func (m *Model) bodyOf(n *node, attr string) (*body, error) {
 	if err := inner.list(a.G.Node, s, 0); err != nil {
 		return nil, err
 	}
-	b.nodes, m.visited = inner.out, inner.visited
+	b.nodes = inner.out
 	for _, in := range a.G.Input {
 		b.in = append(b.in, n.subst.name(in.GetName()))
 	}
