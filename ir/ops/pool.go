@@ -32,17 +32,17 @@ type MaxPoolGradAttrs struct {
 }
 
 // AvgPoolAttrs is the geometry of avg_pool, as in MaxPoolAttrs. IncludePad counts padding (as zeros) in the
-// divisor, but never what CeilMode adds beyond it.
+// divisor, but never what CeilMode adds beyond it. Sum divides by nothing.
 type AvgPoolAttrs struct {
-	Kernel, Strides, Pads []int
-	CeilMode, IncludePad  bool
+	Kernel, Strides, Pads, Dilations []int
+	CeilMode, IncludePad, Sum        bool
 }
 
 // AvgPoolGradAttrs is AvgPoolAttrs and the spatial dims of the pooled input.
 type AvgPoolGradAttrs struct {
-	Kernel, Strides, Pads []int
-	CeilMode, IncludePad  bool
-	InDims                []int
+	Kernel, Strides, Pads, Dilations []int
+	CeilMode, IncludePad, Sum        bool
+	InDims                           []int
 }
 
 // InputGrad is the same geometry for the gradient of an input with the given spatial dims.
@@ -57,16 +57,16 @@ func (a MaxPoolGradAttrs) Pool() MaxPoolAttrs {
 
 // InputGrad is the same geometry for the gradient of an input with the given spatial dims.
 func (a AvgPoolAttrs) InputGrad(in []int) AvgPoolGradAttrs {
-	return AvgPoolGradAttrs{a.Kernel, a.Strides, a.Pads, a.CeilMode, a.IncludePad, in}
+	return AvgPoolGradAttrs{a.Kernel, a.Strides, a.Pads, a.Dilations, a.CeilMode, a.IncludePad, a.Sum, in}
 }
 
 // Pool is the geometry alone.
 func (a AvgPoolGradAttrs) Pool() AvgPoolAttrs {
-	return AvgPoolAttrs{a.Kernel, a.Strides, a.Pads, a.CeilMode, a.IncludePad}
+	return AvgPoolAttrs{a.Kernel, a.Strides, a.Pads, a.Dilations, a.CeilMode, a.IncludePad, a.Sum}
 }
 
 // MaxPool gives y[N,C,out...] and, for each element, where it came from: i32, flat in the input's spatial plane.
-// The first maximum wins; NaN wins over all.
+// The first maximum wins; NaN wins over all. x may be of integers.
 func MaxPool(b *ir.Builder, x *ir.Value, a MaxPoolAttrs) (y, idx *ir.Value) {
 	out := b.EmitN(MaxPoolDef, a.filled(), x)
 	return out[0], out[1]
@@ -77,7 +77,7 @@ func MaxPoolGrad(b *ir.Builder, dy, idx *ir.Value, a MaxPoolGradAttrs) *ir.Value
 	return b.Emit(MaxPoolGradDef, a.Pool().filled().InputGrad(a.InDims), dy, idx)
 }
 
-// AvgPool gives the mean of each window.
+// AvgPool gives the mean (a.Sum: the sum) of each window.
 func AvgPool(b *ir.Builder, x *ir.Value, a AvgPoolAttrs) *ir.Value {
 	return b.Emit(AvgPoolDef, a.filled(), x)
 }
@@ -95,13 +95,24 @@ func (a MaxPoolAttrs) filled() MaxPoolAttrs {
 
 func (a AvgPoolAttrs) filled() AvgPoolAttrs {
 	n := len(a.Kernel)
-	a.Strides, a.Pads = filledList(a.Strides, n, 1), filledList(a.Pads, 2*n, 0)
+	a.Strides, a.Dilations, a.Pads = filledList(a.Strides, n, 1), filledList(a.Dilations, n, 1), filledList(a.Pads, 2*n, 0)
 	return a
 }
 
-// asMax is the geometry as max_pool's, which has dilations too.
+// asMax is the geometry as max_pool's.
 func (a AvgPoolAttrs) asMax() MaxPoolAttrs {
-	return MaxPoolAttrs{a.Kernel, a.Strides, a.Pads, filledList(nil, len(a.Kernel), 1), a.CeilMode}
+	return MaxPoolAttrs{a.Kernel, a.Strides, a.Pads, a.Dilations, a.CeilMode}
+}
+
+// divisor is kernels/cpu's number of what a window's sum is divided by.
+func (a AvgPoolAttrs) divisor() int {
+	switch {
+	case a.Sum:
+		return 2
+	case a.IncludePad:
+		return 1
+	}
+	return 0
 }
 
 // poolOut gives the spatial output dims over in, as PyTorch's pooling_output_shape.
@@ -143,8 +154,10 @@ func poolOf(op *ir.Op) (a MaxPoolAttrs, x, y []int, err error) {
 	case AvgPoolGradAttrs:
 		a, in = at.Pool().asMax(), at.InDims
 	}
-	if err := sameFloat(op, 0); err != nil {
-		return a, nil, nil, err
+	if op.Def != MaxPoolDef || !t.DType.IsInt() {
+		if err := sameFloat(op, 0); err != nil {
+			return a, nil, nil, err
+		}
 	}
 	if len(t.Dims) < 3 {
 		return a, nil, nil, fmt.Errorf("operand 0 has %d dimensions, needs batch, channels and spatial ones", len(t.Dims))

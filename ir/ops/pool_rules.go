@@ -1,8 +1,8 @@
 package ops
 
 import (
-	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -10,7 +10,7 @@ import (
 
 func init() {
 	MaxPoolDef.Define(ir.Rules{
-		Attrs: MaxPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl,
+		Attrs: MaxPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: poolInF32,
 		Eval: evalMaxPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			a := op.Attrs.(MaxPoolAttrs).InputGrad(op.In[0].Type.Dims[2:])
@@ -20,7 +20,7 @@ func init() {
 		Doc:     "largest element of each window, and its place in the plane",
 	})
 	MaxPoolGradDef.Define(ir.Rules{
-		Attrs: MaxPoolGradAttrs{}, Operands: 2, Infer: inferPool, Factors: poolRule, Impl: poolImpl,
+		Attrs: MaxPoolGradAttrs{}, Operands: 2, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: poolInF32,
 		Eval: evalMaxPoolGrad,
 		VJP: func(b *ir.Builder, op *ir.Op, dx []*ir.Value) []*ir.Value {
 			t, idx := dx[0].Type, op.In[1]
@@ -33,7 +33,7 @@ func init() {
 		Doc:     "gradient of max_pool: dy added at the places of the maxima",
 	})
 	AvgPoolDef.Define(ir.Rules{
-		Attrs: AvgPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl,
+		Attrs: AvgPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: poolInF32,
 		Eval: evalAvgPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			return []*ir.Value{AvgPoolGrad(b, dy[0], op.Attrs.(AvgPoolAttrs).InputGrad(op.In[0].Type.Dims[2:]))}
@@ -42,7 +42,7 @@ func init() {
 		Doc:     "mean of each window",
 	})
 	AvgPoolGradDef.Define(ir.Rules{
-		Attrs: AvgPoolGradAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl,
+		Attrs: AvgPoolGradAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: poolInF32,
 		Eval: evalAvgPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dx []*ir.Value) []*ir.Value {
 			return []*ir.Value{AvgPool(b, dx[0], op.Attrs.(AvgPoolGradAttrs).Pool())}
@@ -50,6 +50,15 @@ func init() {
 		Samples: func(*rand.Rand) []ir.Sample { return avgPoolSamples(true) },
 		Doc:     "gradient of avg_pool: dy spread over the windows",
 	})
+}
+
+// poolInF32 runs the op in f32: element types of 16 bits and fewer.
+func poolInF32(b *ir.Builder, op *ir.Op) []*ir.Value {
+	in := slices.Clone(op.In)
+	in[0] = Cast(b, in[0], dtype.F32)
+	out := slices.Clone(b.EmitN(op.Def, op.Attrs, in...))
+	out[0] = Cast(b, out[0], op.In[0].Type.DType)
+	return out
 }
 
 // eachWindow calls f for every output position of every plane with the flat positions in the plane of the
@@ -79,13 +88,15 @@ func evalMaxPool(op *ir.Op, in []*ir.Array) []*ir.Array {
 	out, idx := ir.NewArray(op.Out[0].Type), ir.NewArray(op.Out[1].Type)
 	size := ir.Product(x[2:])
 	a.eachWindow(x, y, func(plane, o int, window []int) {
-		best, from := math.Inf(-1), int64(-1)
+		from := int64(-1)
 		for _, p := range window {
-			if v := in[0].F[plane*size+p]; from < 0 || v > best || math.IsNaN(v) && !math.IsNaN(best) {
-				best, from = v, int64(p)
+			if at := plane*size + p; from < 0 || compareElems(in[0], at, plane*size+int(from)) > 0 {
+				from = int64(p)
 			}
 		}
-		out.F[o], idx.I[o] = best, from
+		if idx.I[o] = from; from >= 0 {
+			copyElem(out, o, in[0], plane*size+int(from))
+		}
 	})
 	return []*ir.Array{out, idx}
 }
@@ -114,8 +125,11 @@ func evalAvgPool(op *ir.Op, in []*ir.Array) []*ir.Array {
 	out, size := ir.NewArray(op.Out[0].Type), ir.Product(x[2:])
 	g.eachWindow(x, y, func(plane, o int, window []int) {
 		n := float64(len(window))
-		if a.IncludePad {
+		switch a.divisor() {
+		case 1:
 			n = a.paddedSize(x, y, o)
+		case 2:
+			n = 1
 		}
 		for _, p := range window {
 			if at := plane*size + p; grad {
@@ -134,7 +148,8 @@ func (a AvgPoolAttrs) paddedSize(x, y []int, o int) float64 {
 	n := 1
 	for i := len(a.Kernel) - 1; i >= 0; i-- {
 		start := o%y[i+2]*a.Strides[i] - a.Pads[i]
-		n *= min(start+a.Kernel[i], x[i+2]+a.Pads[len(a.Kernel)+i]) - start
+		room := (x[i+2]+a.Pads[len(a.Kernel)+i]-1-start)/a.Dilations[i] + 1
+		n *= min(a.Kernel[i], room)
 		o /= y[i+2]
 	}
 	return float64(n)
@@ -161,6 +176,11 @@ func maxPoolSamples(grad bool) []ir.Sample {
 	add(MaxPoolAttrs{Kernel: []int{2, 2}, Strides: []int{2, 2}}, 2, 2, 4, 6)
 	add(MaxPoolAttrs{Kernel: []int{3, 2}, Strides: []int{2, 1}, Pads: []int{1, 0, 1, 1}, Dilations: []int{1, 2}}, 2, 2, 5, 4)
 	add(MaxPoolAttrs{Kernel: []int{3}, Strides: []int{2}, CeilMode: true}, 2, 4, 6)
+	add(MaxPoolAttrs{Kernel: []int{2, 3, 2}, Strides: []int{2, 1, 2}, Pads: []int{1, 0, 1, 0, 1, 0}, Dilations: []int{1, 1, 2}}, 2, 1, 5, 4, 6)
+	if !grad {
+		out = append(out, ir.Sample{In: []ir.Type{ir.T(dtype.U8, 2, 1, 4, 5)}, Attrs: MaxPoolAttrs{Kernel: []int{2, 2}}.filled()},
+			ir.Sample{In: []ir.Type{ir.T(dtype.F64, 2, 1, 4, 5)}, Attrs: MaxPoolAttrs{Kernel: []int{2, 2}}.filled(), Fill: distinct})
+	}
 	return out
 }
 
@@ -197,5 +217,13 @@ func avgPoolSamples(grad bool) []ir.Sample {
 	add(AvgPoolAttrs{Kernel: []int{3, 3}, Strides: []int{2, 2}, Pads: []int{1, 1, 1, 1}}, 2, 2, 5, 4)
 	add(AvgPoolAttrs{Kernel: []int{3, 2}, Strides: []int{2, 2}, Pads: []int{1, 0, 1, 1}, CeilMode: true, IncludePad: true}, 2, 2, 4, 6)
 	add(AvgPoolAttrs{Kernel: []int{3}, Strides: []int{2}, CeilMode: true, IncludePad: true}, 2, 2, 6)
-	return out
+	add(AvgPoolAttrs{Kernel: []int{2, 3}, Pads: []int{1, 2, 1, 2}, Dilations: []int{2, 2}, IncludePad: true}, 2, 2, 4, 6)
+	add(AvgPoolAttrs{Kernel: []int{2, 3}, Strides: []int{1, 2}, Pads: []int{1, 1, 0, 1}, Sum: true}, 2, 2, 4, 6)
+	for _, a := range []AvgPoolAttrs{{}, {IncludePad: true, CeilMode: true}, {Sum: true}} {
+		a.Kernel, a.Strides, a.Pads, a.Dilations = []int{2, 3, 2}, []int{2, 1, 2}, []int{0, 1, 1, 1, 1, 1}, []int{1, 1, 2}
+		add(a, 2, 1, 4, 3, 6)
+	}
+	f64 := out[0]
+	f64.In = []ir.Type{f64.In[0].With(dtype.F64)}
+	return append(out, f64)
 }

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -74,35 +75,57 @@ func convImpl(op *ir.Op) kir.Impl {
 	return impl
 }
 
-// poolImpl calls MaxPoolFwd, MaxPoolBwd, AvgPoolFwd or AvgPoolBwd.
+// poolImpl calls MaxPoolFwd, MaxPoolBwd, AvgPoolFwd or AvgPoolBwd; for three dims, and types other than f32, those of
+// that name with a 3.
 func poolImpl(op *ir.Op) kir.Impl {
 	a, x, y, err := poolOf(op)
-	if n := len(a.Kernel); err != nil || n > 2 || !allF32(op) {
+	d := op.In[0].Type.DType
+	if err != nil || len(a.Kernel) > 3 || half(d) || elemCode(d) == 0 {
 		return kir.Impl{}
 	}
-	n := len(a.Kernel)
-	h, w := plane(x[2:], 1)
-	kh, kw := plane(a.Kernel, 1)
-	oh, ow := plane(y[2:], 1)
-	top, left := plane(a.Pads[:n], 0)
-	bottom, right := plane(a.Pads[n:], 0)
-	sh, sw := plane(a.Strides, 1)
-	dh, dw := plane(a.Dilations, 1)
-	size := []int{x[0], x[1], h, w, kh, kw, oh, ow, top, left}
-	step := []int{sh, sw, dh, dw}
-	avg := func(name string, includePad bool) kir.Impl {
-		last := int(b2i(includePad))
-		return kir.Impl{Kind: kir.Template, Template: name, Ints: slices.Concat(size, []int{bottom, right}, step, []int{last})}
-	}
+	impl, mode := kir.Impl{Kind: kir.Template}, 0
 	switch at := op.Attrs.(type) {
 	case AvgPoolAttrs:
-		return avg("AvgPoolFwd", at.IncludePad)
+		impl.Template, mode = "AvgPool%sFwd", at.divisor()
 	case AvgPoolGradAttrs:
-		return avg("AvgPoolBwd", at.IncludePad)
+		impl.Template, mode = "AvgPool%sBwd", at.Pool().divisor()
 	case MaxPoolGradAttrs:
-		return kir.Impl{Kind: kir.Template, Template: "MaxPoolBwd", Ints: slices.Concat(size, step)}
+		impl.Template = "MaxPool%sBwd"
+	default:
+		impl.Template = "MaxPool%sFwd"
 	}
-	return kir.Impl{Kind: kir.Template, Template: "MaxPoolFwd", Ints: slices.Concat(size, step)}
+	if d != dtype.F32 || len(a.Kernel) > 2 {
+		impl.Template = fmt.Sprintf(impl.Template, "3")
+		impl.Ints = append(poolInts(a, x, y, 3), mode, elemCode(d))
+		return impl
+	}
+	mean := op.Def == AvgPoolDef || op.Def == AvgPoolGradDef
+	impl.Template = fmt.Sprintf(impl.Template, "")
+	ints := poolInts(a, x, y, 2) // planes, sizes, kernel, outputs, low, high, strides, dilations
+	impl.Ints = slices.Concat(x[:2], ints[1:9])
+	if mean {
+		impl.Ints = append(impl.Ints, ints[9:11]...)
+	}
+	if impl.Ints = append(impl.Ints, ints[11:15]...); mean {
+		impl.Ints = append(impl.Ints, mode)
+	}
+	return impl
+}
+
+// poolInts lists the planes and then, for n spatial dims (those that the pool has not, of one element, come first), the
+// input's sizes, the kernel's, the output's, low and high pads, strides and dilations.
+func poolInts(a MaxPoolAttrs, x, y []int, n int) []int {
+	k := len(a.Kernel)
+	out := []int{x[0] * x[1]}
+	add := func(list []int, def int) { out = slices.Concat(out, slices.Repeat([]int{def}, n-k), list) }
+	add(x[2:], 1)
+	add(a.Kernel, 1)
+	add(y[2:], 1)
+	add(a.Pads[:k], 0)
+	add(a.Pads[k:], 0)
+	add(a.Strides, 1)
+	add(a.Dilations, 1)
+	return out
 }
 
 // attentionImpl calls AttnFwd or AttnBwd on dense operands.

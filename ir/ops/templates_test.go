@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -106,6 +107,42 @@ func callTemplate(t *testing.T, impl kir.Impl, buffers [][]byte) int64 {
 		return out[0].Int()
 	}
 	return -1
+}
+
+// Indices out of range must be named by row, also where several make one position.
+func TestIndexStatusNamesTheRow(t *testing.T) {
+	i64s := func(v ...int64) []byte {
+		return ir.Ints(ir.T(dtype.I64, len(v)), v...).Data
+	}
+	_, take := build(GatherDef, GatherAttrs{Dim: 1}, ir.T(f32, 2, 5), ir.T(dtype.I64, 3))
+	if got := callTemplate(t, take.Def.Rules.Impl(take), [][]byte{make([]byte, 40), i64s(-5, 5, 9), make([]byte, 24)}); got != 1 {
+		t.Errorf("gather: status %d, want 1", got)
+	}
+	_, put := build(ScatterDef, ScatterAttrs{"max"}, ir.T(f32, 5), ir.T(dtype.I64, 3), ir.T(f32, 3))
+	if got := callTemplate(t, put.Def.Rules.Impl(put), [][]byte{make([]byte, 20), i64s(4, -6, 7), make([]byte, 12), make([]byte, 20)}); got != 1 {
+		t.Errorf("scatter: status %d, want 1", got)
+	}
+	b := ir.NewBuilder(&ir.Func{})
+	b.Loc = ir.Loc{Node: "n"}
+	at := flatIndex(b, b.Param("i", ir.T(dtype.I64, 2, 2), ir.Input), []int{3, 2}, 0)
+	if got := evaluated(b.F, i64s(2, -3, 3, -4)); !slices.Equal(got[at].I, []int64{4, 1, 6, 6}) {
+		t.Errorf("positions %v: want those outside to be 6, behind the last", got[at].I)
+	}
+}
+
+// evaluated runs a function of one i64 parameter by its ops' Eval.
+func evaluated(f *ir.Func, data []byte) map[*ir.Value]*ir.Array {
+	known := map[*ir.Value]*ir.Array{f.Params[0]: (&ir.Tensor{Type: f.Params[0].Type, Data: data}).Array()}
+	for _, op := range f.Ops {
+		var in []*ir.Array
+		for _, v := range op.In {
+			in = append(in, known[v])
+		}
+		for i, a := range op.Def.Rules.Eval(op, in) {
+			known[op.Out[i]] = a
+		}
+	}
+	return known
 }
 
 // Targets out of range must be named by row.

@@ -131,10 +131,11 @@ void gtc_maxpool_bwd(const float *dy, const int32_t *idx, float *dx, const pool_
 	}
 }
 
-// taps counts the taps of one window that divide its average: those before the padded end with includePad, else those
-// inside the image.
+// taps counts the taps of one window that divide its average: those before the padded end when include is 1, one when it
+// is 2 (a sum), else those inside the image.
 static long taps(long start, long k, long dil, long size, long end, long include) {
 	long n = 0;
+	if (include == 2) return 1;
 	for (long i = 0; i < k; i++) {
 		long at = start + i * dil;
 		n += include ? at < end : at >= 0 && at < size;

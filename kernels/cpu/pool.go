@@ -48,7 +48,7 @@ func MaxPoolBwdWorkspace(n, c, h, w, kh, kw, oh, ow, padT, padL, strideH, stride
 
 // AvgPoolFwd computes the means y [N,C,OH,OW] of x [N,C,H,W] over KHxKW windows. With countIncludePad 1 a window is
 // divided by its taps before the padded end (H+padB, W+padR), zeros counted, as PyTorch does; with 0 by its taps inside
-// the image. No workspace.
+// the image; with 2 it stays a sum. No workspace.
 func AvgPoolFwd(x, y, ws unsafe.Pointer,
 	n, c, h, w, kh, kw, oh, ow, padT, padL, padB, padR, strideH, strideW, dilH, dilW, countIncludePad int) {
 	d := poolDims(n, c, h, w, kh, kw, oh, ow, padT, padL, padB, padR, strideH, strideW, dilH, dilW, countIncludePad)
