@@ -34,11 +34,11 @@ func Flops(op *ir.Op) int64 {
 	case kir.Reduce:
 		return int64(op.In[0].Type.Elems())
 	}
+	if n, ok := contraction(op); ok && (r.Impl != nil || r.Decompose == nil) {
+		return 2 * n // also of element types that have no template: the parts do the same products
+	}
 	if r.Decompose != nil {
 		return parts(op)
-	}
-	if n, ok := contraction(op); ok {
-		return 2 * n
 	}
 	return largest(op)
 }

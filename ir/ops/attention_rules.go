@@ -11,12 +11,12 @@ import (
 func init() {
 	AttentionDef.Define(ir.Rules{
 		Attrs: AttentionAttrs{}, Operands: 3, Optional: 1, Infer: inferAttention, Factors: attentionRule, Precision: "low",
-		Eval: evalAttention, Decompose: attentionParts, VJP: attentionVJP, Impl: attentionImpl, Samples: attentionSamples,
+		Eval: evalAttention, Decompose: orInF32(attentionParts), VJP: attentionVJP, Impl: attentionImpl, Samples: attentionSamples,
 		Doc: "softmax(scale*q.k' + mask).v and the log-sum-exp of the scores",
 	})
 	AttentionGradDef.Define(ir.Rules{
 		Attrs: AttentionAttrs{}, Operands: 3, Optional: 4, Infer: inferAttentionGrad, Factors: attentionRule, Precision: "low",
-		Eval: evalAttentionGrad, Decompose: attentionGradParts, Impl: attentionImpl, Samples: attentionGradSamples,
+		Eval: evalAttentionGrad, Decompose: orInF32(attentionGradParts), Impl: attentionImpl, Samples: attentionGradSamples,
 		Doc: "gradients of attention in q, k and v",
 	})
 }

@@ -9,7 +9,7 @@ import (
 
 func init() {
 	ConvDef.Define(ir.Rules{
-		Attrs: ConvAttrs{}, Operands: 2, Optional: 1, Factors: convRule, Precision: "low", Impl: convImpl,
+		Attrs: ConvAttrs{}, Operands: 2, Optional: 1, Factors: convRule, Precision: "low", Impl: convImpl, Decompose: convParts,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.y...)}, err
@@ -31,7 +31,7 @@ func init() {
 		Doc:     "convolution of x[N,C,...] with w[O,C/g,...], plus an optional bias[O]",
 	})
 	ConvInputGradDef.Define(ir.Rules{
-		Attrs: ConvInputGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low", Impl: convImpl,
+		Attrs: ConvInputGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low", Impl: convImpl, Decompose: convParts,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.x...)}, err
@@ -45,7 +45,7 @@ func init() {
 		Doc:     "transposed convolution: the gradient of conv in x, from dy and w",
 	})
 	ConvWeightGradDef.Define(ir.Rules{
-		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low", Impl: convImpl,
+		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low", Impl: convImpl, Decompose: convParts,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.w...)}, err
@@ -128,9 +128,18 @@ func convSamples(def *ir.Def) []ir.Sample {
 	add(ConvAttrs{Groups: 2, Strides: []int{2, 2}}, []int{2, 4, 4, 4}, []int{6, 2, 2, 2})
 	add(ConvAttrs{Groups: 4, Pads: []int{1, 1}}, []int{2, 4, 5}, []int{4, 1, 3})
 	add(ConvAttrs{Strides: []int{3}}, []int{2, 2, 8}, []int{2, 2, 2})
+	add(ConvAttrs{Strides: []int{2, 1, 1}, Pads: []int{1, 0, 1, 0, 1, 0}, Dilations: []int{1, 2, 1}, Groups: 2}, []int{2, 4, 4, 5, 3}, []int{2, 2, 3, 2, 2})
+	add(ConvAttrs{Pads: []int{1, 1, 0, 0, 0, 0, 0, 0}}, []int{2, 1, 2, 2, 2, 3}, []int{2, 1, 2, 2, 1, 2})
 	if def == ConvDef {
 		s := out[0]
 		out = append(out, ir.Sample{In: append(s.In, ir.T(dtype.F32, s.In[1].Dims[0])), Attrs: s.Attrs})
+	}
+	for _, s := range out[1:3] { // in double precision, without groups and with
+		wide := ir.Sample{Attrs: s.Attrs}
+		for _, t := range s.In {
+			wide.In = append(wide.In, t.With(dtype.F64))
+		}
+		out = append(out, wide)
 	}
 	return out
 }

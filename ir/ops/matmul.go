@@ -12,7 +12,7 @@ var MatMulDef = ir.NewOp("matmul")
 // MatMulAttrs: TransA reads a as [...,k,m], TransB reads b as [...,n,k].
 type MatMulAttrs struct{ TransA, TransB bool }
 
-// MatMul is a·b: a [batch...,m,k] and b [batch...,k,n] of equal batch dims, or b [k,n] shared by all batches of a.
+// MatMul is a·b, of floats or of integers, which wrap: a [batch...,m,k] and b [batch...,k,n] of equal batch dims, or b [k,n] shared by all batches of a.
 func MatMul(b *ir.Builder, x, y *ir.Value) *ir.Value { return MatMulT(b, x, y, false, false) }
 
 // MatMulT is MatMul with the last two dims of x or y exchanged first.
@@ -44,8 +44,8 @@ func mkn(op *ir.Op) (m, k, n int) {
 
 func inferMatMul(op *ir.Op) ([]ir.Type, error) {
 	x, y := op.In[0].Type, op.In[1].Type
-	if err := needFloat(op, 0, 1, 2); err != nil {
-		return nil, err
+	if !numeric(x.DType) {
+		return wrong("operand 0 is %s, want numbers", x.DType)
 	}
 	if x.DType != y.DType {
 		return wrong("operand 0 is %s, operand 1 is %s", x.DType, y.DType)

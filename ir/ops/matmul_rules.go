@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/factor"
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
@@ -16,7 +17,7 @@ func init() {
 		Factors: matMulRule,
 		VJP:     matMulVJP,
 		Eval:    one(evalMatMul),
-		Impl:    matMulImpl, Decompose: matMulParts,
+		Impl:    matMulImpl, Decompose: inF32,
 		Samples: func(*rand.Rand) []ir.Sample {
 			return []ir.Sample{
 				sample(MatMulAttrs{}, []int{4, 6}, []int{6, 2}),
@@ -31,6 +32,10 @@ func init() {
 				sample(MatMulAttrs{TransB: true}, []int{2, 4, 6}, []int{2, 6}),
 				sample(MatMulAttrs{TransA: true}, []int{2, 6, 4}, []int{6, 2}),
 				sample(MatMulAttrs{true, true}, []int{2, 6, 4}, []int{2, 6}),
+				of(dtype.F64, sample(MatMulAttrs{}, []int{2, 5, 6}, []int{6, 2}, []int{2})),
+				of(dtype.F64, sample(MatMulAttrs{true, true}, []int{6, 5}, []int{3, 6}, []int{3})),
+				of(dtype.I32, sample(MatMulAttrs{TransA: true}, []int{2, 6, 4}, []int{2, 6, 3})),
+				of(dtype.U8, sample(MatMulAttrs{TransB: true}, []int{4, 60}, []int{3, 60})),
 			}
 		},
 	})
@@ -117,38 +122,55 @@ func matMulVJP(b *ir.Builder, op *ir.Op, dys []*ir.Value) []*ir.Value {
 }
 
 func evalMatMul(op *ir.Op, x []*ir.Array) *ir.Array {
-	a, out := op.Attrs.(MatMulAttrs), ir.NewArray(op.Out[0].Type)
+	out := ir.NewArray(op.Out[0].Type)
+	operands := func(i int) *ir.Array {
+		if i < len(x) && x[i] != nil {
+			return x[i]
+		}
+		return &ir.Array{}
+	}
+	if out.F != nil {
+		multiply(op, out.F, x[0].F, x[1].F, operands(2).F)
+		return out
+	}
+	multiply(op, out.I, x[0].I, x[1].I, operands(2).I)
+	for i, v := range out.I {
+		out.I[i] = out.Type.DType.Wrap(v)
+	}
+	return out
+}
+
+// multiply adds the products of op, and the bias when there is one, to out.
+func multiply[T int64 | float64](op *ir.Op, out, x, y, bias []T) {
+	a := op.Attrs.(MatMulAttrs)
 	m, k, n := mkn(op)
 	for batch := range ir.Product(in(op, 0)[:len(in(op, 0))-2]) {
-		p, q := x[0].F[batch*m*k:][:m*k], x[1].F
+		p, q := x[batch*m*k:][:m*k], y
 		if !shared(op) {
 			q = q[batch*k*n:]
 		}
 		p, q = rowMajor(p, m, k, a.TransA), rowMajor(q[:k*n], k, n, a.TransB)
 		for i := range m {
-			row := out.F[(batch*m+i)*n:][:n]
+			row := out[(batch*m+i)*n:][:n]
 			for l := range k {
 				v := p[i*k+l]
 				for j, w := range q[l*n:][:n] {
 					row[j] += v * w
 				}
 			}
-			if bias(op) != nil {
-				for j, w := range x[2].F {
-					row[j] += w
-				}
+			for j, w := range bias {
+				row[j] += w
 			}
 		}
 	}
-	return out
 }
 
 // rowMajor is the matrix x [m,n], or its transpose when x holds [n,m].
-func rowMajor(x []float64, m, n int, trans bool) []float64 {
+func rowMajor[T int64 | float64](x []T, m, n int, trans bool) []T {
 	if !trans {
 		return x
 	}
-	out := make([]float64, len(x))
+	out := make([]T, len(x))
 	for i := range m {
 		for j := range n {
 			out[i*n+j] = x[j*m+i]
@@ -157,12 +179,13 @@ func rowMajor(x []float64, m, n int, trans bool) []float64 {
 	return out
 }
 
-// matMulImpl calls kernels/cpu.Gemm, which documents the integers. A shared matrix makes one tall product.
+// matMulImpl calls kernels/cpu.Gemm, which documents the integers, or GemmAny for types other than f32. A shared matrix
+// makes one tall product.
 func matMulImpl(op *ir.Op) kir.Impl {
-	if !allF32(op) {
+	a, d := op.Attrs.(MatMulAttrs), op.In[0].Type.DType
+	if half(d) || elemCode(d) == 0 {
 		return kir.Impl{}
 	}
-	a := op.Attrs.(MatMulAttrs)
 	m, k, n := mkn(op)
 	batch := ir.Product(in(op, 0)[:len(in(op, 0))-2])
 	strideB := k * n
@@ -180,34 +203,9 @@ func matMulImpl(op *ir.Op) kir.Impl {
 	if bias(op) != nil {
 		order[2] = 2
 	}
-	return kir.Impl{Kind: kir.Template, Template: "Gemm", Order: order,
-		Ints: []int{batch, m, n, k, int(b2i(a.TransA)), int(b2i(a.TransB)), strideA, strideB, strideC, 0, 0}}
-}
-
-// matMulParts multiplies the rows of one operand with the columns of the other, both seen as [batch, m, n, k], and sums:
-// one kernel, with no more memory than the result takes. It serves the element types that Gemm does not.
-func matMulParts(b *ir.Builder, op *ir.Op) []*ir.Value {
-	a := op.Attrs.(MatMulAttrs)
-	m, k, n := mkn(op)
-	batch := ir.Product(in(op, 0)[:len(in(op, 0))-2])
-	full := []int{batch, m, n, k}
-	// view is x [count, rows, k] or [count, k, rows] as [count, 1, rows, k] or [count, rows, 1, k].
-	view := func(x *ir.Value, count, rows int, kFirst bool, at int) *ir.Value {
-		if kFirst {
-			x = Transpose(b, Reshape(b, x, []int{count, k, rows}), []int{0, 2, 1})
-		}
-		dims := []int{count, 1, 1, k}
-		dims[at] = rows
-		return Expand(b, Reshape(b, x, dims), full)
+	ints := []int{batch, m, n, k, int(b2i(a.TransA)), int(b2i(a.TransB)), strideA, strideB, strideC}
+	if d != dtype.F32 {
+		return kir.Impl{Kind: kir.Template, Template: "GemmAny", Order: order, Ints: append(ints, elemCode(d))}
 	}
-	right := batch
-	if shared(op) {
-		right = 1
-	}
-	y := ReduceSum(b, Mul(b, view(op.In[0], batch, m, a.TransA, 1), view(op.In[1], right, n, !a.TransB, 2)), 3)
-	y = Reshape(b, y, op.Out[0].Type.Dims)
-	if bias(op) != nil {
-		y = Add(b, y, BroadcastTo(b, op.In[2], y.Type.Dims))
-	}
-	return []*ir.Value{y}
+	return kir.Impl{Kind: kir.Template, Template: "Gemm", Order: order, Ints: append(ints, 0, 0)}
 }

@@ -35,16 +35,8 @@ func defineTopK() {
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			return []*ir.Value{ScatterElementsAdd(b, op.Out[1], dy[0], op.Attrs.(TopKAttrs).Dim, in(op, 0))}
 		},
-		Eval: evalTopK,
-		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value { // for element types without a code
-			d := op.In[0].Type.DType
-			wide := dtype.I64
-			if d.IsFloat() {
-				wide = dtype.F32
-			}
-			values, at := TopK(b, Cast(b, op.In[0], wide), op.Attrs.(TopKAttrs))
-			return []*ir.Value{Cast(b, values, d), at}
-		},
+		Eval:      evalTopK,
+		Decompose: inF32,
 		Impl: func(op *ir.Op) kir.Impl {
 			a, code := op.Attrs.(TopKAttrs), elemCode(op.In[0].Type.DType)
 			if code == 0 {
@@ -127,16 +119,6 @@ func scanImpl(product bool) func(op *ir.Op) kir.Impl {
 	}
 }
 
-// scanInF32 runs the op in f32, or in i64 for integers without a code.
-func scanInF32(b *ir.Builder, op *ir.Op) []*ir.Value {
-	wide := dtype.I64
-	if op.In[0].Type.DType.IsFloat() {
-		wide = dtype.F32
-	}
-	x := Cast(b, op.In[0], wide)
-	return []*ir.Value{Cast(b, b.Emit(op.Def, op.Attrs, x), op.In[0].Type.DType)}
-}
-
 // evalScan combines elements along the dim by f or g.
 func evalScan(f func(x, y float64) float64, g func(x, y int64) int64, start float64) func(op *ir.Op, x []*ir.Array) *ir.Array {
 	return func(op *ir.Op, x []*ir.Array) *ir.Array {
@@ -180,7 +162,7 @@ func defineCumsum() {
 			return []*ir.Value{Cumsum(b, dy[0], a)}
 		},
 		Eval:      one(evalScan(func(x, y float64) float64 { return x + y }, func(x, y int64) int64 { return x + y }, 0)),
-		Decompose: scanInF32, Impl: scanImpl(false), Samples: scanSamples,
+		Decompose: inF32, Impl: scanImpl(false), Samples: scanSamples,
 	})
 }
 
@@ -190,7 +172,7 @@ func defineCumprod() {
 		Doc:       "running product along Dim",
 		VJP:       cumprodVJP,
 		Eval:      one(evalScan(func(x, y float64) float64 { return x * y }, func(x, y int64) int64 { return x * y }, 1)),
-		Decompose: scanInF32, Impl: scanImpl(true),
+		Decompose: inF32, Impl: scanImpl(true),
 		Samples: func(r *rand.Rand) []ir.Sample {
 			s := scanSamples(r)
 			for i := range s {

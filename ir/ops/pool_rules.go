@@ -2,7 +2,6 @@ package ops
 
 import (
 	"math/rand/v2"
-	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -10,7 +9,7 @@ import (
 
 func init() {
 	MaxPoolDef.Define(ir.Rules{
-		Attrs: MaxPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: poolInF32,
+		Attrs: MaxPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
 		Eval: evalMaxPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			a := op.Attrs.(MaxPoolAttrs).InputGrad(op.In[0].Type.Dims[2:])
@@ -20,7 +19,7 @@ func init() {
 		Doc:     "largest element of each window, and its place in the plane",
 	})
 	MaxPoolGradDef.Define(ir.Rules{
-		Attrs: MaxPoolGradAttrs{}, Operands: 2, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: poolInF32,
+		Attrs: MaxPoolGradAttrs{}, Operands: 2, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
 		Eval: evalMaxPoolGrad,
 		VJP: func(b *ir.Builder, op *ir.Op, dx []*ir.Value) []*ir.Value {
 			t, idx := dx[0].Type, op.In[1]
@@ -33,7 +32,7 @@ func init() {
 		Doc:     "gradient of max_pool: dy added at the places of the maxima",
 	})
 	AvgPoolDef.Define(ir.Rules{
-		Attrs: AvgPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: poolInF32,
+		Attrs: AvgPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
 		Eval: evalAvgPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			return []*ir.Value{AvgPoolGrad(b, dy[0], op.Attrs.(AvgPoolAttrs).InputGrad(op.In[0].Type.Dims[2:]))}
@@ -42,7 +41,7 @@ func init() {
 		Doc:     "mean of each window",
 	})
 	AvgPoolGradDef.Define(ir.Rules{
-		Attrs: AvgPoolGradAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: poolInF32,
+		Attrs: AvgPoolGradAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
 		Eval: evalAvgPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dx []*ir.Value) []*ir.Value {
 			return []*ir.Value{AvgPool(b, dx[0], op.Attrs.(AvgPoolGradAttrs).Pool())}
@@ -50,15 +49,6 @@ func init() {
 		Samples: func(*rand.Rand) []ir.Sample { return avgPoolSamples(true) },
 		Doc:     "gradient of avg_pool: dy spread over the windows",
 	})
-}
-
-// poolInF32 runs the op in f32: element types of 16 bits and fewer.
-func poolInF32(b *ir.Builder, op *ir.Op) []*ir.Value {
-	in := slices.Clone(op.In)
-	in[0] = Cast(b, in[0], dtype.F32)
-	out := slices.Clone(b.EmitN(op.Def, op.Attrs, in...))
-	out[0] = Cast(b, out[0], op.In[0].Type.DType)
-	return out
 }
 
 // eachWindow calls f for every output position of every plane with the flat positions in the plane of the

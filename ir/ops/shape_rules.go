@@ -28,6 +28,14 @@ func sample(attrs any, dims ...[]int) ir.Sample {
 	return s
 }
 
+// of is the sample with all operands of type d.
+func of(d dtype.DType, s ir.Sample) ir.Sample {
+	for i, t := range s.In {
+		s.In[i] = t.With(d)
+	}
+	return s
+}
+
 // samples returns fixed samples.
 func samples(s ...ir.Sample) func(*rand.Rand) []ir.Sample {
 	return func(*rand.Rand) []ir.Sample { return s }

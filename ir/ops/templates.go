@@ -25,6 +25,28 @@ func elemCode(d dtype.DType) int {
 		dtype.U8, dtype.U16, dtype.U32, dtype.U64, dtype.Bool}, d)
 }
 
+// inF32 is the Decompose of an op that has a template for f32 and runs in it for narrower types: floats of 16 bits and
+// fewer become f32 and the results go back. Integers without a code become i64.
+func inF32(b *ir.Builder, op *ir.Op) []*ir.Value {
+	in := slices.Clone(op.In)
+	for i, v := range in {
+		if v == nil {
+			continue
+		}
+		switch d := v.Type.DType; {
+		case half(d):
+			in[i] = Cast(b, v, dtype.F32)
+		case d.IsInt() && elemCode(d) == 0:
+			in[i] = Cast(b, v, dtype.I64)
+		}
+	}
+	out := slices.Clone(b.EmitN(op.Def, op.Attrs, in...))
+	for i, v := range out {
+		out[i] = Cast(b, v, op.Out[i].Type.DType)
+	}
+	return out
+}
+
 // bitsCode is elemCode of an unsigned integer type of d's size, for templates that only move elements.
 func bitsCode(d dtype.DType) int {
 	switch d.Size() {
@@ -178,6 +200,16 @@ func attentionImpl(op *ir.Op) kir.Impl {
 		impl.Order[3] = 3
 	}
 	return impl
+}
+
+// orInF32 is inF32 for narrow floats, else parts.
+func orInF32(parts func(b *ir.Builder, op *ir.Op) []*ir.Value) func(b *ir.Builder, op *ir.Op) []*ir.Value {
+	return func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		if half(op.In[0].Type.DType) {
+			return inF32(b, op)
+		}
+		return parts(b, op)
+	}
 }
 
 // xentImpl calls XentFwd or XentFwdBwd. xent_grad alone has no template: its parts fuse.

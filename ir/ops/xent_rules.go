@@ -3,6 +3,7 @@ package ops
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -16,24 +17,36 @@ func init() {
 		}
 	}
 	loss := rules(2, "softmax cross entropy of each row of logits with its integer target")
-	loss.Decompose = func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{newXentParts(b, op).loss()} }
+	loss.Decompose = xentDecompose(func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{newXentParts(b, op).loss()} })
 	loss.VJP = func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 		return []*ir.Value{XentGrad(b, op.In[0], op.In[1], dy[0], op.Attrs.(XentAttrs).IgnoreIndex), nil}
 	}
 	XentDef.Define(loss)
 
 	grad := rules(3, "gradient of xent in the logits")
-	grad.Decompose = func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{newXentParts(b, op).grad(op.In[2])} }
+	grad.Decompose = orInF32(func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{newXentParts(b, op).grad(op.In[2])} })
 	grad.Impl = nil
 	XentGradDef.Define(grad)
 
 	both := rules(3, "weighted xent and its gradient in the logits, in one pass")
 	both.NoGrad = "made after differentiation"
-	both.Decompose = func(b *ir.Builder, op *ir.Op) []*ir.Value {
+	both.Decompose = xentDecompose(func(b *ir.Builder, op *ir.Op) []*ir.Value {
 		p := newXentParts(b, op)
 		return []*ir.Value{Mul(b, p.loss(), op.In[2]), p.grad(op.In[2])}
-	}
+	})
 	XentBothDef.Define(both)
+}
+
+// xentDecompose brings narrow floats and targets to what the templates take, and leaves the rest to parts.
+func xentDecompose(parts func(b *ir.Builder, op *ir.Op) []*ir.Value) func(b *ir.Builder, op *ir.Op) []*ir.Value {
+	return orInF32(func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		if op.In[0].Type.DType == dtype.F32 && op.In[1].Type.DType != dtype.I64 {
+			in := slices.Clone(op.In)
+			in[1] = Cast(b, in[1], dtype.I64)
+			return b.EmitN(op.Def, op.Attrs, in...)
+		}
+		return parts(b, op)
+	})
 }
 
 // evalXent evaluates all three. A row with a target out of range is NaN: programs stop there.
@@ -73,6 +86,7 @@ type xentParts struct {
 	e, sum  *ir.Value // exp(c) and its row sums [R,1]
 	onehot  *ir.Value // bool [R,C]
 	ignored *ir.Value // bool [R,1]
+	at      *ir.Value // i64 [R,1]: the target, 0 where ignored, C (an error where it is read) where out of range
 }
 
 func newXentParts(b *ir.Builder, op *ir.Op) xentParts {
@@ -85,13 +99,15 @@ func newXentParts(b *ir.Builder, op *ir.Op) xentParts {
 	classes := Expand(b, Iota(b, t.Type.DType, []int{1, x.Type.Dims[1]}, 1), x.Type.Dims)
 	p.onehot = Eq(b, like(b, column, x), classes)
 	p.ignored = Eq(b, column, ScalarLike(b, column, float64(op.Attrs.(XentAttrs).IgnoreIndex)))
+	wide := Cast(b, column, dtype.I64)
+	zero, classesN := ScalarLike(b, wide, 0), ScalarLike(b, wide, float64(x.Type.Dims[1]))
+	p.at = Where(b, p.ignored, zero, Where(b, Lt(b, wide, zero), classesN, wide))
 	return p
 }
 
 func (p xentParts) loss() *ir.Value {
 	b, rows := p.b, p.sum.Type.Dims[:1]
-	picked := ReduceSum(b, Where(b, p.onehot, p.c, ScalarLike(b, p.c, 0)), 1)
-	l := Sub(b, Log(b, p.sum), picked)
+	l := Sub(b, Log(b, p.sum), GatherElements(b, p.c, p.at, 1))
 	return Reshape(b, Where(b, p.ignored, ScalarLike(b, l, 0), l), rows)
 }
 

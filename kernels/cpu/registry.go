@@ -12,6 +12,7 @@ type template struct{ call, workspace any }
 // call the functions directly.
 var templates = map[string]template{
 	"Gemm":           {Gemm, GemmWorkspace},
+	"GemmAny":        {GemmAny, GemmAnyWorkspace},
 	"AttnFwd":        {AttnFwd, AttnFwdWorkspace},
 	"AttnBwd":        {AttnBwd, AttnBwdWorkspace},
 	"XentFwd":        {XentFwd, XentFwdWorkspace},
