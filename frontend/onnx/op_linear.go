@@ -254,10 +254,23 @@ func importConvTranspose(w *walker, n *node, in []*val) []*val {
 			out[i] = full - g.pads[i] - g.pads[len(size)+i]
 		}
 	}
+	for i, v := range out {
+		if v < 1 || v > maxDim {
+			n.fail("result dims %v", out[:i+1])
+		}
+	}
 	if _, err := product(out); err != nil {
 		n.fail("result dims %v: %v", out, err)
 	}
+	// What lies beyond the reach of the last window is zero.
+	near, low, high := slices.Clone(out), make([]int, len(out)+2), make([]int, len(out)+2)
+	for i, s := range size {
+		reach := (s-1)*g.strides[i] + (g.kernel[i]-1)*g.dilations[i] + g.strides[i] - g.pads[i] - g.pads[len(size)+i]
+		near[i] = min(out[i], reach)
+		high[i+2] = out[i] - near[i]
+	}
 	y := ops.ConvInputGrad(w.b, w.value(in[0]), w.value(in[1]), ops.ConvInputGradAttrs{Strides: g.strides, Pads: g.pads,
-		Dilations: g.dilations, Groups: n.int("group", 1), InDims: out})
+		Dilations: g.dilations, Groups: n.int("group", 1), InDims: near})
+	y = ops.Pad(w.b, y, low, high, nil, 0)
 	return outs(w.addBias(n, y, in, 2))
 }

@@ -29,10 +29,6 @@ var reduceRows = []row{
 		return ops.Log(b, ops.ReduceSum(b, x, dims...))
 	})},
 	{op: "ReduceLogSumExp", since: 1, min: 1, max: 2, rule: importReduce(logSumExp)},
-	{op: "MaxPool", since: 1, min: 1, max: 1, rule: importMaxPool},
-	{op: "AveragePool", since: 7, min: 1, max: 1, rule: importAvgPool},
-	{op: "GlobalAveragePool", since: 1, min: 1, max: 1, rule: globalPool(ops.ReduceMean)},
-	{op: "GlobalMaxPool", since: 1, min: 1, max: 1, rule: globalPool(ops.ReduceMax)},
 	{op: "SoftmaxCrossEntropyLoss", since: 12, min: 2, max: 3, rule: importCrossEntropy},
 	{op: "NegativeLogLikelihoodLoss", since: 12, min: 2, max: 3, rule: importNLL},
 }
@@ -77,46 +73,6 @@ func without(dims, drop []int) []int {
 		}
 	}
 	return out
-}
-
-func importMaxPool(w *walker, n *node, in []*val) []*val {
-	g := poolWindow(n, in)
-	if n.int("storage_order", 0) != 0 {
-		n.fail("storage_order 1 is not supported")
-	}
-	y, _ := ops.MaxPool(w.b, w.value(in[0]), ops.MaxPoolAttrs{Kernel: g.kernel, Strides: g.strides, Pads: g.pads,
-		Dilations: g.dilations, CeilMode: n.int("ceil_mode", 0) != 0})
-	return outs(y)
-}
-
-func importAvgPool(w *walker, n *node, in []*val) []*val {
-	g := poolWindow(n, in)
-	if slices.ContainsFunc(g.dilations, func(d int) bool { return d != 1 }) {
-		n.fail("dilations %v are not supported in average pooling", g.dilations)
-	}
-	return outs(ops.AvgPool(w.b, w.value(in[0]), ops.AvgPoolAttrs{Kernel: g.kernel, Strides: g.strides, Pads: g.pads,
-		CeilMode: n.int("ceil_mode", 0) != 0, IncludePad: n.int("count_include_pad", 0) != 0}))
-}
-
-func poolWindow(n *node, in []*val) window {
-	d := in[0].t.Dims
-	if len(d) < 3 {
-		n.fail("operand 0 is %s: want [N,C,…]", in[0].t)
-	}
-	if n.ints("kernel_shape") == nil {
-		n.fail("kernel_shape is missing")
-	}
-	return windowOf(n, d[2:], nil).samePads(n, d[2:])
-}
-
-func globalPool(f reducer) rule {
-	return func(w *walker, n *node, in []*val) []*val {
-		x := w.value(in[0])
-		if len(x.Type.Dims) < 3 {
-			n.fail("operand 0 is %s: want [N,C,…]", x.Type)
-		}
-		return outs(f(w.b, x, ops.AllDims(x)[2:]...))
-	}
 }
 
 // rowsOf brings scores [N,C,d…] to [R,C] and labels [N,d…] to [R].

@@ -38,6 +38,7 @@ func init() {
 		normRows,
 		padRows,
 		pointwiseRows,
+		poolRows,
 		quantRows,
 		randomRows,
 		reduceRows,
