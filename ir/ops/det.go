@@ -103,15 +103,6 @@ func matricesImpl(name string) func(op *ir.Op) kir.Impl {
 	}
 }
 
-// inF32 computes an op of narrower floats in f32.
-func inF32(b *ir.Builder, op *ir.Op) []*ir.Value {
-	from, to := op.In[0].Type.DType, op.In[0].Type.DType
-	if to.Size() < 4 {
-		to = dtype.F32
-	}
-	return []*ir.Value{Cast(b, b.Emit(op.Def, op.Attrs, Cast(b, op.In[0], to)), from)}
-}
-
 // overMatrices repeats […] over the matrices […,n,n].
 func overMatrices(b *ir.Builder, x *ir.Value, n int) *ir.Value {
 	d := x.Type.Dims
