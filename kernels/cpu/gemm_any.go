@@ -18,4 +18,6 @@ func GemmAny(a, b, bias, c, ws unsafe.Pointer, batch, m, n, k, transA, transB, s
 }
 
 // GemmAnyWorkspace gives the bytes of workspace of GemmAny: 0.
-func GemmAnyWorkspace(batch, m, n, k, transA, transB, strideA, strideB, strideC, elem int) int { return 0 }
+func GemmAnyWorkspace(batch, m, n, k, transA, transB, strideA, strideB, strideC, elem int) int {
+	return 0
+}
