@@ -211,7 +211,7 @@ func init() {
 		Attrs: RoiAlignAttrs{}, Operands: 3, Infer: inferRoi, Factors: roiRule, Impl: roiImpl, Decompose: decomposeRoi,
 		Samples: samples(false), Doc: "averages of interpolated samples in the bins of regions",
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
-			return []*ir.Value{RoiAlignGrad(b, dy[0], op.In[1], op.In[2], op.Attrs.(RoiAlignAttrs).grad(in(op, 0))), nil, nil}
+			return []*ir.Value{RoiAlignGrad(b, dy[0], op.In[1], op.In[2], op.Attrs.(RoiAlignAttrs).grad(in(op, 0))), stopped(b, op), nil}
 		},
 		Eval: one(func(op *ir.Op, in []*ir.Array) *ir.Array {
 			out, x := ir.NewArray(op.Out[0].Type), op.In[0].Type.Dims
@@ -233,7 +233,7 @@ func init() {
 			return a
 		},
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
-			return []*ir.Value{RoiAlign(b, dy[0], op.In[1], op.In[2], op.Attrs.(RoiAlignGradAttrs).forward()), nil, nil}
+			return []*ir.Value{RoiAlign(b, dy[0], op.In[1], op.In[2], op.Attrs.(RoiAlignGradAttrs).forward()), stopped(b, op), nil}
 		},
 		Eval: one(func(op *ir.Op, in []*ir.Array) *ir.Array {
 			out, x := ir.NewArray(op.Out[0].Type), op.Out[0].Type.Dims
@@ -247,6 +247,9 @@ func init() {
 		}),
 	})
 }
+
+// stopped is the gradient of regions: zeros, so that what proposes them need not be cut off by hand.
+func stopped(b *ir.Builder, op *ir.Op) *ir.Value { return Zeros(b, op.In[1].Type) }
 
 // fillRois makes boxes of which some reach outside of a 6 by 5 image.
 func fillRois(r *rand.Rand, in []*ir.Array) {
