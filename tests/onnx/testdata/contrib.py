@@ -12,7 +12,8 @@ from onnx import TensorProto as T
 from onnx import helper as h
 
 seed = np.random.default_rng(3)
-KIND = {np.dtype("float32"): T.FLOAT, np.dtype("int32"): T.INT32, np.dtype("int64"): T.INT64}
+KIND = {np.dtype("float32"): T.FLOAT, np.dtype("int32"): T.INT32, np.dtype("int64"): T.INT64,
+        np.dtype("uint8"): T.UINT8, np.dtype("int8"): T.INT8}
 cases = []
 
 
@@ -137,5 +138,19 @@ case("linear_attention", "LinearAttention", [f(2, 3, 4), f(2, 3, 2), f(2, 3, 2)]
 case("linear_attention_gated_delta", "LinearAttention", [f(2, 3, 4), f(2, 3, 2), f(2, 3, 2), f(2, 1, 2, 2), -abs(f(2, 3, 1)), abs(f(2, 3, 1))], 2,
      update_rule="gated_delta", **heads)
 case("causal_conv", "CausalConvWithState", [f(2, 3, 5), f(3, 1, 3), f(3), f(2, 3, 2)], 2, activation="silu")
+
+u8 = lambda *dims: seed.integers(0, 256, dims).astype(np.uint8)
+nbits = lambda name, ins, fixed, **a: case("nbits_" + name, "MatMulNBits", ins, fixed=fixed, **a)
+nbits("plain", [f(3, 32), u8(4, 2, 8), abs(f(8))], [1], K=32, N=4, bits=4, block_size=16)
+nbits("ragged", [f(2, 3, 40), u8(5, 2, 16), abs(f(10)), u8(5)], [1, 3], K=40, N=5, bits=4, block_size=32)
+nbits("odd", [f(3, 48), u8(2, 3, 8), abs(f(6)), u8(4), None, f(2)], [1, 3], K=48, N=2, bits=4, block_size=16)
+nbits("float_zero", [f(3, 32), u8(4, 2, 8), abs(f(8)), f(8, scale=8)], [1], K=32, N=4, bits=4, block_size=16)
+nbits("eight", [f(3, 32), u8(4, 1, 32), abs(f(4)) / 8, u8(4)], [1, 3], K=32, N=4, bits=8, block_size=32)
+scalar = lambda v, kind: np.array(v, dtype=kind)
+ab = [u8(3, 4), scalar(0.05, np.float32), scalar(120, np.uint8), u8(4), scalar(0.03, np.float32), scalar(3, np.uint8)]
+case("qlinear_add", "QLinearAdd", ab + [scalar(0.07, np.float32), scalar(100, np.uint8)])
+case("qlinear_mul", "QLinearMul", ab + [scalar(0.2, np.float32), scalar(100, np.uint8)])
+case("quantize", "QuantizeLinear", [f(3, 4), abs(f(4)) / 100, seed.integers(-9, 9, 4).astype(np.int8)], axis=1)
+case("dequantize", "DequantizeLinear", [u8(3, 4), abs(f(3)), u8(3)], axis=0)
 
 print(json.dumps(cases).replace('{"name"', '\n{"name"'))
