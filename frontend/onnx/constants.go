@@ -3,6 +3,7 @@ package onnx
 import (
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // Exporters merge equal tensors, so that a scale of ones may serve a norm, which trains it, and also be a buffer, the
@@ -73,4 +74,56 @@ func (r *roles) splitConstants() {
 			r.byUse[u] = &source{leafOf(p)}
 		}
 	}
+}
+
+// unmergeByRecord gives uses of a tensor of equal values copies of their own where PyTorch's record tells that they read
+// different tensors: the layer scales of a network, all 1e-6, that the exporter had viewed alike and then merged. A copy
+// takes the name of the parameter that is missing in the module of its reader, if that is one.
+func (r *roles) unmergeByRecord() error {
+	for _, t := range r.m.initList {
+		s := r.byName[t.name]
+		if s == nil || s.constant() || len(s.form.leaves()) != 1 || !r.m.autoNamed(t.name) || matches(r.m.opts.Tie, "*="+t.name) {
+			continue
+		}
+		uses := r.unbound(t)
+		if len(uses) < 2 {
+			continue
+		}
+		if uniform, err := t.uniform(); err != nil || !uniform {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		own := map[string]*source{t.name: s}
+		for _, u := range uses {
+			name, _ := fxOperand(u.n, u.i, t.typ.Dims)
+			if name == "" || r.maker(name) != nil || r.m.torch.params[name] != "" || r.m.inits[name] != nil && name != t.name {
+				continue
+			}
+			if own[name] == nil {
+				own[name] = &source{r.copyFor(u, t, name, s.form)}
+			}
+			r.byUse[u] = own[name]
+		}
+	}
+	return nil
+}
+
+// copyFor is f on a copy of its parameter for the reader u, which PyTorch's record has read fxName.
+func (r *roles) copyFor(u operand, t *tensor, fxName string, f *form) *form {
+	p := f.leaves()[0]
+	name := ""
+	for _, lost := range r.lostNames(r.leftover) {
+		if module := u.n.module; module != "" && lost[:max(strings.LastIndexByte(lost, '.'), 0)] == module && strings.HasSuffix(p.Name, lost[strings.LastIndexByte(lost, '.'):]) {
+			name = lost
+		}
+	}
+	if name == "" {
+		name = r.fresh(p.Name + "." + fxName)
+	}
+	c := *p
+	c.Name, c.Reason = name, "its own copy of "+strconv.Quote(t.name)+", which the exporter had merged with equal tensors, told apart by the record of the PyTorch call"
+	r.params, r.named[name] = append(r.params, &c), &c
+	return f.with(p, leafOf(&c))
 }

@@ -323,6 +323,9 @@ func (s scope) node(p *onnxpb.NodeProto, index int) (*node, error) {
 	}
 	n.fx = parseFx(metaValue(p.MetadataProps, keyFx))
 	n.rule = metaValue(p.MetadataProps, keyRule)
+	if scopes := foldedFrom(metaValue(p.MetadataProps, keyScopes)); len(scopes) > 1 {
+		n.module = scopes[len(scopes)-2] // the last one is the operation
+	}
 	for _, v := range slices.Concat(p.Input, p.Output, []string{name}) {
 		if len(v) > maxName {
 			return nil, ir.Errorf(ir.Loc{OpType: n.op}, "a name of %d bytes is longer than %d", len(v), maxName)

@@ -17,6 +17,7 @@ const (
 	keyFx        = "pkg.torch.onnx.fx_node"
 	keyRule      = "pkg.onnxscript.rewriter.rule_name"
 	keyKind      = "pkg.torch.export.graph_signature.InputSpec.kind"
+	keyScopes    = "pkg.torch.onnx.name_scopes"
 	keyFolded    = "pkg.onnxscript.optimizer.folded_from"
 	keySignature = "pkg.torch.export.ExportedProgram.graph_signature"
 )

@@ -11,18 +11,19 @@ import (
 // node is one operation of the file, after functions are inlined. in and out hold value names; "" is an
 // optional input left out or a result nobody wants.
 type node struct {
-	op    string
-	opset int64 // of the node's own scope: a model-local function may import another
-	from  int64 // opset in the file when it was raised (old.go), else 0
-	in    []string
-	out   []string
-	attrs map[string]*onnxpb.AttributeProto
-	loc   ir.Loc
-	fx    fxCall // what PyTorch's exporter says the node came from; empty without metadata
-	rule  string // the exporter's rewrite rule that made the node; "" for none
-	proto *onnxpb.NodeProto
-	subst scope   // names of the graph it is in, for its subgraphs
-	spent *budget // of the import that visits it
+	op     string
+	opset  int64 // of the node's own scope: a model-local function may import another
+	from   int64 // opset in the file when it was raised (old.go), else 0
+	in     []string
+	out    []string
+	attrs  map[string]*onnxpb.AttributeProto
+	loc    ir.Loc
+	fx     fxCall // what PyTorch's exporter says the node came from; empty without metadata
+	rule   string // the exporter's rewrite rule that made the node; "" for none
+	proto  *onnxpb.NodeProto
+	subst  scope   // names of the graph it is in, for its subgraphs
+	spent  *budget // of the import that visits it
+	module string  // of PyTorch's that the node is in; empty without metadata
 }
 
 // fail stops the import of a node with an error that says where. ir.Recover catches it.

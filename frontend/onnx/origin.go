@@ -29,11 +29,20 @@ func foldedFrom(text string) []string {
 func (t torchInfo) origins(name string) (params []string, known bool) {
 	from, known := t.from[name]
 	for _, f := range from {
-		if t.kinds[f] == "PARAMETER" {
+		if f = t.inSignature(f); t.kinds[f] == "PARAMETER" {
 			params = append(params, f)
 		}
 	}
 	return params, known
+}
+
+// inSignature is the name of a folded tensor as the signature has it: tools that rename what a wrapping module made
+// ("model.x" to "x") leave the record of folding as it was.
+func (t torchInfo) inSignature(name string) string {
+	if _, tail, ok := strings.Cut(name, "."); ok && t.kinds[name] == "" && t.kinds[tail] != "" {
+		return tail
+	}
+	return name
 }
 
 var (
@@ -52,7 +61,7 @@ func (t torchInfo) moved(name string) (moved, lookup bool) {
 	moved = placing.MatchString(name)
 	for _, f := range append(slices.Clone(t.from[name]), name) {
 		lookup = lookup || lookups.MatchString(f)
-		if t.kinds[f] == "" && !placing.MatchString(f) && !plainNames.MatchString(f) {
+		if t.kinds[t.inSignature(f)] == "" && !placing.MatchString(f) && !plainNames.MatchString(f) {
 			moved = false
 		}
 	}
@@ -153,6 +162,10 @@ func (r *roles) partOf(t *tensor, origin string, lookup bool) error {
 		p := r.add(t, name, repeated, RoleParameter, "part of "+origin+": "+what+"; stored once, it was expanded along the batch")
 		p.Origin = origin
 		r.byName[t.name] = &source{leafOf(p).expand(t.typ.Dims)}
+		return nil
+	case free && len(squeezed(t.typ.Dims)) == 1 && (base == "view" || base == "unsqueeze" || base == "reshape"):
+		p := r.add(t, origin, flat, RoleParameter, "a vector that the exporter gave dimensions of size 1; name restored from its record")
+		r.byName[t.name] = &source{leafOf(p).reshape(t.typ.Dims)}
 		return nil
 	case rows != nil:
 		p := r.add(t, r.fresh(origin+".rows"), direct, RoleParameter, fmt.Sprintf("part of %s: %s; %d different of %d", origin, what, len(rows)/max(rowBytes(t, dim), 1), len(index)))

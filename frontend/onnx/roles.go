@@ -117,6 +117,9 @@ func (m *Model) decideRoles() (r *roles, err error) {
 		return nil, err
 	}
 	r.splitConstants()
+	if err := r.unmergeByRecord(); err != nil {
+		return nil, err
+	}
 	r.unmergeByNode()
 	r.restoreBiases()
 	r.warnLost()
