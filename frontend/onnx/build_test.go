@@ -62,7 +62,7 @@ func portOf(name string, typ onnxpb.TensorProto_DataType, dims ...any) *onnxpb.V
 		TensorType: &onnxpb.TypeProto_Tensor{ElemType: ptr(int32(typ)), Shape: shape}}}}
 }
 
-// nodeOf makes a node; attributes come as name, value pairs (int, []int64, float32, string, graph, tensor).
+// nodeOf makes a node; attributes come as name, value pairs (int, []int64, float32, string, []string, graph, tensor).
 func nodeOf(op, name string, in, out []string, attrs ...any) *onnxpb.NodeProto {
 	n := &onnxpb.NodeProto{OpType: ptr(op), Name: ptr(name), Input: in, Output: out}
 	for i := 0; i+1 < len(attrs); i += 2 {
@@ -73,6 +73,13 @@ func nodeOf(op, name string, in, out []string, attrs ...any) *onnxpb.NodeProto {
 			a.I = ptr(int64(v))
 		case []int64:
 			kind, a.Ints = onnxpb.AttributeProto_INTS, v
+		case []float32:
+			kind, a.Floats = onnxpb.AttributeProto_FLOATS, v
+		case []string:
+			kind = onnxpb.AttributeProto_STRINGS
+			for _, s := range v {
+				a.Strings = append(a.Strings, []byte(s))
+			}
 		case float32:
 			kind, a.F = onnxpb.AttributeProto_FLOAT, ptr(v)
 		case string:

@@ -12,9 +12,12 @@ import (
 const (
 	maxInline = 32      // calls within calls, and graphs within graphs
 	maxNodes  = 1 << 20 // nodes of a graph once functions are inlined
+	minNodes  = 1 << 16 // of them are always allowed; above, functions may multiply theirs inlineGrowth times
 	maxParts  = 1 << 24 // operands, results and attributes of those nodes
 	maxNames  = 1 << 28 // bytes of names that inlining makes
 	maxName   = 4096    // bytes in a name
+
+	inlineGrowth = 64
 )
 
 // index checks the graph's names and lists its inputs, initializers and nodes, with functions inlined.
@@ -185,6 +188,7 @@ func (s scope) name(n string) string {
 // inliner flattens nodes, replacing calls of model-local functions by their bodies.
 type inliner struct {
 	functions map[string]*onnxpb.FunctionProto
+	limit     int // of visited
 	visited   int // nodes seen, calls included: empty functions that call one another also end
 	parts     int // operands, results and attributes of the nodes
 	names     int // bytes of names made
@@ -197,10 +201,26 @@ func (m *Model) inliner() *inliner {
 		m.inlined = &inliner{functions: map[string]*onnxpb.FunctionProto{}}
 		for _, f := range m.Proto.Functions {
 			m.inlined.functions[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
+			m.inlined.limit += inlineGrowth * nodesIn(f.Node)
 		}
+		m.inlined.limit = min(max(m.inlined.limit, minNodes)+nodesIn(m.Proto.Graph.Node), maxNodes)
 	}
 	m.inlined.out = nil
 	return m.inlined
+}
+
+// nodesIn counts nodes with those of their subgraphs.
+func nodesIn(nodes []*onnxpb.NodeProto) int {
+	count := len(nodes)
+	for _, p := range nodes {
+		for _, a := range p.Attribute {
+			count += nodesIn(a.GetG().GetNode())
+			for _, g := range a.Graphs {
+				count += nodesIn(g.GetNode())
+			}
+		}
+	}
+	return count
 }
 
 func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
@@ -208,8 +228,8 @@ func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
 		return fmt.Errorf("functions call one another more than %d deep: is one recursive?", maxInline)
 	}
 	for _, p := range nodes {
-		if in.visited++; in.visited > maxNodes {
-			return fmt.Errorf("more than %d nodes once functions are inlined", maxNodes)
+		if in.visited++; in.visited > in.limit {
+			return fmt.Errorf("more than %d nodes once functions are inlined", in.limit)
 		}
 		if err := in.charge(p, s); err != nil {
 			return err

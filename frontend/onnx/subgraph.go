@@ -11,7 +11,7 @@ import (
 // Limits on unrolling: a file of a few bytes may ask for any number of steps.
 const (
 	maxUnrolledOps = 1 << 17 // operations that one Loop, Scan or recurrent node may come to
-	maxSteps       = 1 << 22 // nodes of subgraphs that one import walks, each time they are walked
+	maxSteps       = 1 << 20 // nodes of subgraphs that one import walks, each time they are walked
 	maxOps         = 1 << 22 // operations of one import
 )
 
@@ -58,7 +58,7 @@ func (m *Model) bodyOf(n *node, attr string) (*body, error) {
 	s := n.subst
 	s.loc = n.loc
 	inner := m.inliner()
-	if err := inner.list(a.G.Node, s, 0); err != nil {
+	if err := inner.list(a.G.Node, s, 1); err != nil {
 		return nil, err
 	}
 	b.nodes = inner.out
