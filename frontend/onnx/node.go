@@ -34,12 +34,16 @@ func (n *node) fail(format string, args ...any) {
 // located is the node's place for messages: operator with opset, as in DESIGN section 9.
 func (n *node) located() ir.Loc {
 	l := n.loc
-	opset := n.opset
-	if n.from > 0 {
-		opset = n.from
-	}
-	l.OpType = fmt.Sprintf("%s, opset %d", n.op, opset)
+	l.OpType = fmt.Sprintf("%s, opset %d", n.op, n.inFile())
 	return l
+}
+
+// inFile is the node's opset in the file.
+func (n *node) inFile() int64 {
+	if n.from > 0 {
+		return n.from
+	}
+	return n.opset
 }
 
 // has reports whether input i is present.

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
@@ -12,6 +13,19 @@ import (
 // Opsets 1 to 6 (2017) differ from 7 in how operands broadcast and where attributes are. Their nodes are raised to opset 7
 // when they are listed; what depends on operands' shapes is done when the node is visited. Sources: Changelog.md of
 // ONNX, versions 1, 2, 4, 5 and 6 of each operator.
+
+// opset1 are the operators of the first opset that later ones define anew, so that their rows begin later than they do.
+const opset1 = " Abs Add And AveragePool BatchNormalization Cast Ceil Clip Concat Div Dropout Elu Equal Exp Floor GRU Gemm Greater " +
+	"HardSigmoid InstanceNormalization LSTM LeakyRelu Less Log Max Mean Min Mul Neg Not Or PRelu Pad Pow RNN Reciprocal Relu Reshape " +
+	"Selu Sigmoid Slice Split Sqrt Squeeze Sub Sum Tanh Tile Unsqueeze Upsample Xor "
+
+// firstOpset is the first opset in which op can be used, whose first row in the table begins with since.
+func firstOpset(op string, since int64) int64 {
+	if strings.Contains(opset1, " "+op+" ") {
+		return 1
+	}
+	return max(1, since)
+}
 
 // raised gives n in the form of opset 7 or later, preceded by constants that it needs.
 func raised(n *node) []*node {

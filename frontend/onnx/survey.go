@@ -42,7 +42,7 @@ func Survey() []Support {
 	var list []Support
 	for _, op := range Operators() {
 		rows := byOp[op]
-		s := Support{Op: op, Since: max(1, rows[0].since), Last: maxOpset, Forward: "known operands"}
+		s := Support{Op: op, Since: firstOpset(op, rows[0].since), Last: maxOpset, Forward: "known operands"}
 		for _, r := range rows {
 			if r.removed {
 				s.Last = r.since - 1

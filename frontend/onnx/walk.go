@@ -175,7 +175,7 @@ func (m *Model) checkSupported(nodes []*node) error {
 	for _, n := range nodes {
 		if row, why := lookup(n); row == nil {
 			total++
-			key := fmt.Sprintf("%s (opset %d)%s", n.op, n.opset, why)
+			key := fmt.Sprintf("%s (opset %d)%s", n.op, n.inFile(), why)
 			if found[key] == nil {
 				found[key] = &kind{text: key}
 			}
