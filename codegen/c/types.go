@@ -77,7 +77,10 @@ func store(d dtype.DType, v string) string {
 // literal prints a constant of type d exactly; integers are whole.
 func literal(d dtype.DType, v float64) string {
 	d = compute(d)
-	if !d.IsFloat() {
+	switch {
+	case d == dtype.Bool && v != 0:
+		return "1"
+	case !d.IsFloat():
 		return intLiteral(d, v)
 	}
 	suffix, bits := "", 64

@@ -277,8 +277,12 @@ func fill(x *ir.Array, v float64) {
 	for i := range x.F {
 		x.F[i] = v
 	}
+	d, n := x.Type.DType, int64(v)
+	if d == dtype.Bool {
+		n = b2i(v != 0)
+	}
 	for i := range x.I {
-		x.I[i] = int64(v)
+		x.I[i] = d.Wrap(n)
 	}
 }
 
