@@ -24,9 +24,7 @@ var activationRows = []row{
 	{op: "Softplus", since: 1, min: 1, max: 1, rule: map1(ops.Softplus)},
 	{op: "Softsign", since: 1, min: 1, max: 1, rule: map1(softsign)},
 	{op: "Mish", since: 18, min: 1, max: 1, rule: map1(mish)},
-	{op: "HardSwish", since: 14, min: 1, max: 1, rule: map1(func(b *ir.Builder, x *ir.Value) *ir.Value {
-		return ops.Mul(b, x, hardSigmoid(b, x, 1.0/6, 0.5))
-	})},
+	{op: "HardSwish", since: 14, min: 1, max: 1, rule: map1(hardSwish)},
 	{op: "HardSigmoid", since: 6, min: 1, max: 1, rule: importHardSigmoid},
 	{op: "Elu", since: 6, min: 1, max: 1, rule: importElu},
 	{op: "Selu", since: 6, min: 1, max: 1, rule: importSelu},
@@ -89,8 +87,20 @@ func swish(b *ir.Builder, x *ir.Value, alpha float64) *ir.Value {
 	return ops.Mul(b, x, ops.Sigmoid(b, ops.MulScalar(b, x, alpha)))
 }
 
+// bounded is x bounded to [0,top], with no gradient at or outside of the bounds, as PyTorch's hard activations have it.
+func bounded(b *ir.Builder, x *ir.Value, top float64) *ir.Value {
+	y := ops.Relu(b, x)
+	end := ops.ScalarLike(b, y, top)
+	return ops.Where(b, ops.Ge(b, y, end), end, y)
+}
+
+// hardSwish is x·min(max(x+3, 0), 6)/6, whose bounds are exact.
+func hardSwish(b *ir.Builder, x *ir.Value) *ir.Value {
+	return ops.Mul(b, x, ops.MulScalar(b, bounded(b, ops.AddScalar(b, x, 3), 6), 1.0/6))
+}
+
 func hardSigmoid(b *ir.Builder, x *ir.Value, alpha, beta float64) *ir.Value {
-	return ops.Clip(b, ops.AddScalar(b, ops.MulScalar(b, x, alpha), beta), 0, 1)
+	return bounded(b, ops.AddScalar(b, ops.MulScalar(b, x, alpha), beta), 1)
 }
 
 func importHardSigmoid(w *walker, n *node, in []*val) []*val {

@@ -70,6 +70,16 @@ func (w *walker) padConstant(n *node, in []*val, low, high []int) *ir.Value {
 
 // padBy pads by gathering mirrored, repeated or wrapped positions.
 func (w *walker) padBy(n *node, x *ir.Value, low, high []int, mode string) *ir.Value {
+	if mode == "wrap" { // around what is left, as in PyTorch; the other modes look no further than the end
+		less := func(v []int) []int {
+			out := make([]int, len(v))
+			for i := range v {
+				out[i], v[i] = min(v[i], 0), max(v[i], 0)
+			}
+			return out
+		}
+		x = ops.Pad(w.b, x, less(low), less(high), nil, 0)
+	}
 	for d, size := range x.Type.Dims {
 		if low[d] == 0 && high[d] == 0 {
 			continue
