@@ -282,6 +282,7 @@ func attentionSamples(*rand.Rand) []ir.Sample {
 		{In: f32s(q, k, []int{2, 2, 3, 2}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}},
 		{In: f32s([]int{2, 2, 4, 4}, []int{2, 3, 2, 4}, []int{2, 3, 2, 4}, []int{1, 4, 2, 3}), Attrs: AttentionAttrs{Scale: 0.7, Layout: "bshd"}},
 		{In: f32s([]int{2, 2, 2, 4}, []int{2, 2, 5, 4}, []int{2, 2, 5, 4}, []int{2, 1, 1, 5}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}},
+		of(dtype.F64, ir.Sample{In: f32s(q, k, []int{2, 2, 3, 2}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}}),
 	}
 }
 
@@ -300,7 +301,7 @@ func attentionGradSamples(r *rand.Rand) []ir.Sample {
 		if args[3] != nil {
 			types[3] = args[3].Type
 		} else {
-			types[3] = ir.T(dtype.F32, 1, 1, 1, s.In[1].Dims[a.seq()])
+			types[3] = ir.T(s.In[1].DType, 1, 1, 1, s.In[1].Dims[a.seq()])
 		}
 		out = append(out, ir.Sample{In: types, Attrs: a, Fill: func(_ *rand.Rand, in []*ir.Array) {
 			if args[3] == nil {

@@ -123,25 +123,27 @@ func scanImpl(product bool) func(op *ir.Op) kir.Impl {
 func evalScan(f func(x, y float64) float64, g func(x, y int64) int64, start float64) func(op *ir.Op, x []*ir.Array) *ir.Array {
 	return func(op *ir.Op, x []*ir.Array) *ir.Array {
 		a, out := op.Attrs.(CumsumAttrs), ir.NewArray(op.Out[0].Type)
-		fill(out, start)
-		n, step := in(op, 0)[a.Dim], ir.Strides(in(op, 0))[a.Dim]
-		each(in(op, 0), func(index []int, flat int) {
-			from, to := 0, index[a.Dim] // the range that is combined here
-			if a.Reverse {
-				from, to = index[a.Dim], n-1
-			}
-			for i := from; i <= to; i++ {
-				switch at := flat + (i-index[a.Dim])*step; {
-				case a.Exclusive && i == index[a.Dim]:
-				case out.F != nil:
-					out.F[flat] = f(out.F[flat], x[0].F[at])
-				default:
-					out.I[flat] = g(out.I[flat], x[0].I[at])
+		_, n, inner := rowForm(in(op, 0), a.Dim)
+		for lane := range ir.Product(in(op, 0)) / max(n, 1) {
+			sum, total := start, int64(start)
+			for i := range n {
+				if a.Reverse {
+					i = n - 1 - i
+				}
+				at := (lane/inner*n+i)*inner + lane%inner
+				before, so := sum, total
+				if out.F != nil {
+					sum = f(sum, x[0].F[at])
+					if out.F[at] = sum; a.Exclusive {
+						out.F[at] = before
+					}
+					continue
+				}
+				total = out.Type.DType.Wrap(g(total, x[0].I[at]))
+				if out.I[at] = total; a.Exclusive {
+					out.I[at] = so
 				}
 			}
-		})
-		for i, v := range out.I {
-			out.I[i] = out.Type.DType.Wrap(v)
 		}
 		return out
 	}

@@ -129,5 +129,12 @@ func xentSamples(operands int) []ir.Sample {
 	add(4, 6, dtype.I64, -100)
 	add(4, 5, dtype.I64, 1)
 	add(2, 3, dtype.I32, -1)
-	return out
+	wide := ir.Sample{Attrs: out[1].Attrs, Limit: out[1].Limit}
+	for i, t := range out[1].In {
+		if i != 1 {
+			t = t.With(dtype.F64)
+		}
+		wide.In = append(wide.In, t)
+	}
+	return append(out, wide)
 }
