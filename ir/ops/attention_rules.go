@@ -282,6 +282,7 @@ func attentionSamples(*rand.Rand) []ir.Sample {
 		{In: f32s(q, k, []int{2, 2, 3, 2}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}},
 		{In: f32s([]int{2, 2, 4, 4}, []int{2, 3, 2, 4}, []int{2, 3, 2, 4}, []int{1, 4, 2, 3}), Attrs: AttentionAttrs{Scale: 0.7, Layout: "bshd"}},
 		{In: f32s([]int{2, 2, 2, 4}, []int{2, 2, 5, 4}, []int{2, 2, 5, 4}, []int{2, 1, 1, 5}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}},
+		of(dtype.F16, ir.Sample{In: f32s(q, k, k), Attrs: AttentionAttrs{Scale: 0.5}}),
 		of(dtype.F64, ir.Sample{In: f32s(q, k, []int{2, 2, 3, 2}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}}),
 	}
 }

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -134,12 +135,9 @@ func convSamples(def *ir.Def) []ir.Sample {
 		s := out[0]
 		out = append(out, ir.Sample{In: append(s.In, ir.T(dtype.F32, s.In[1].Dims[0])), Attrs: s.Attrs})
 	}
-	for _, s := range out[1:3] { // in double precision, without groups and with
-		wide := ir.Sample{Attrs: s.Attrs}
-		for _, t := range s.In {
-			wide.In = append(wide.In, t.With(dtype.F64))
-		}
-		out = append(out, wide)
+	for i, d := range []dtype.DType{dtype.F64, dtype.F64, dtype.BF16} { // without groups, with, in one dim
+		s := ir.Sample{Attrs: out[i+1].Attrs, In: slices.Clone(out[i+1].In)}
+		out = append(out, of(d, s))
 	}
 	return out
 }

@@ -34,6 +34,7 @@ func init() {
 				sample(MatMulAttrs{true, true}, []int{2, 6, 4}, []int{2, 6}),
 				of(dtype.F64, sample(MatMulAttrs{}, []int{2, 5, 6}, []int{6, 2}, []int{2})),
 				of(dtype.F64, sample(MatMulAttrs{true, true}, []int{6, 5}, []int{3, 6}, []int{3})),
+				of(dtype.F16, sample(MatMulAttrs{}, []int{5, 6}, []int{6, 2}, []int{2})),
 				of(dtype.I32, sample(MatMulAttrs{TransA: true}, []int{2, 6, 4}, []int{2, 6, 3})),
 				of(dtype.U8, sample(MatMulAttrs{TransB: true}, []int{4, 60}, []int{3, 60})),
 			}

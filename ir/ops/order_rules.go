@@ -54,9 +54,19 @@ func defineTopK() {
 			for i := range s {
 				s[i].Fill = distinct
 			}
+			for _, d := range []dtype.DType{dtype.F16, dtype.BF16, dtype.F64} {
+				s = append(s, ir.Sample{In: []ir.Type{ir.T(d, 2, 9)}, Attrs: TopKAttrs{1, 9, d == dtype.F16}, Fill: eighths})
+			}
 			return append(s, ties(dtype.I64), ties(dtype.U8), ties(dtype.I32))
 		},
 	})
+}
+
+// eighths makes distinct floats of either sign that every type holds exactly.
+func eighths(r *rand.Rand, in []*ir.Array) {
+	for i, p := range r.Perm(len(in[0].F)) {
+		in[0].F[i] = float64(p)/8 - 1
+	}
 }
 
 func evalTopK(op *ir.Op, x []*ir.Array) []*ir.Array {
@@ -152,7 +162,8 @@ func evalScan(f func(x, y float64) float64, g func(x, y int64) int64, start floa
 var scanSamples = samples(sample(CumsumAttrs{Dim: 1}, []int{2, 7}), sample(CumsumAttrs{Dim: 0, Exclusive: true}, []int{5, 2}),
 	sample(CumsumAttrs{Dim: 0, Reverse: true}, []int{4, 2}), sample(CumsumAttrs{1, true, true}, []int{2, 6}),
 	ir.Sample{In: []ir.Type{ir.T(dtype.I64, 6)}, Attrs: CumsumAttrs{}}, ir.Sample{In: []ir.Type{ir.T(dtype.I8, 3, 6, 2)}, Attrs: CumsumAttrs{Dim: 1}},
-	ir.Sample{In: []ir.Type{ir.T(dtype.F64, 3, 6)}, Attrs: CumsumAttrs{Dim: 1}})
+	ir.Sample{In: []ir.Type{ir.T(dtype.F64, 3, 6)}, Attrs: CumsumAttrs{Dim: 1}},
+	ir.Sample{In: []ir.Type{ir.T(dtype.F16, 3, 6)}, Attrs: CumsumAttrs{Dim: 1}})
 
 func defineCumsum() {
 	CumsumDef.Define(ir.Rules{

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -213,7 +214,8 @@ func avgPoolSamples(grad bool) []ir.Sample {
 		a.Kernel, a.Strides, a.Pads, a.Dilations = []int{2, 3, 2}, []int{2, 1, 2}, []int{0, 1, 1, 1, 1, 1}, []int{1, 1, 2}
 		add(a, 2, 1, 4, 3, 6)
 	}
-	f64 := out[0]
-	f64.In = []ir.Type{f64.In[0].With(dtype.F64)}
-	return append(out, f64)
+	for _, d := range []dtype.DType{dtype.F64, dtype.F16} {
+		out = append(out, of(d, ir.Sample{In: slices.Clone(out[0].In), Attrs: out[0].Attrs}))
+	}
+	return out
 }

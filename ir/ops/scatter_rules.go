@@ -157,7 +157,9 @@ func defineScatter() {
 				s := indexed(sample(ScatterAttrs{kind}, []int{6, 4}, []int{2, 2}, []int{2, 2, 4}), 1, 6)
 				s.Fill = scatterFill(kind, 6)
 				i := ir.Sample{In: []ir.Type{ir.T(dtype.I64, 5), ir.T(dtype.I32, 3), ir.T(dtype.I64, 3)}, Attrs: ScatterAttrs{kind}, Limit: 5}
-				out = append(out, s, i)
+				h := of(dtype.BF16, sample(ScatterAttrs{kind}, []int{6, 4}, []int{3}, []int{3, 4}))
+				h.In[1], h.Fill = ir.T(dtype.I32, 3), s.Fill
+				out = append(out, s, i, h)
 			}
 			return out
 		},
