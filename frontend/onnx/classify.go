@@ -161,6 +161,11 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 			return RoleConstant, fmt.Sprintf("a buffer: in PyTorch's order it follows %q, a buffer of the same module", buffer), nil
 		}
 	}
+	if slices.ContainsFunc(uses, isCarried) {
+		if same, err := t.uniform(); err != nil || same {
+			return RoleConstant, "the initial state of a loop, equal everywhere", err
+		}
+	}
 	if r.inputScaling(t, uses) {
 		return RoleConstant, "scales the model's input (--train it if it is a parameter)", nil
 	}
@@ -306,6 +311,17 @@ func isQuantScale(u operand) bool { return slices.Contains(quantScales[u.n.op], 
 
 func isInitialState(u operand) bool {
 	return (u.n.op == "LSTM" || u.n.op == "GRU" || u.n.op == "RNN") && (u.i == 5 || u.i == 6)
+}
+
+// isCarried reports the first value of what a loop carries from step to step.
+func isCarried(u operand) bool {
+	switch u.n.op {
+	case "Loop":
+		return u.i >= 2
+	case "Scan":
+		return u.i < len(u.n.in)-u.n.int("num_scan_inputs", 0)
+	}
+	return false
 }
 
 func isIdentityNorm(u operand) bool { return u.n.op == "InstanceNormalization" }

@@ -202,6 +202,28 @@ func TestScanTrainsWhatItsBodyReads(t *testing.T) {
 	}
 }
 
+// Weights stacked for a Scan over layers are parameters because of what the body does with a slice; a state that starts at
+// zero is none.
+func TestScanOverStackedWeights(t *testing.T) {
+	body := subgraphOf(list("h", "acc", "w", "b"), list("h2", "acc2"),
+		nodeOf("MatMul", "mm", list("h", "w"), list("hw")),
+		nodeOf("Add", "bias", list("hw", "b"), list("s")),
+		nodeOf("Tanh", "tanh", list("s"), list("h2")),
+		nodeOf("MatMul", "mix", list("acc", "w"), list("aw")),
+		nodeOf("Add", "sum", list("aw", "h2"), list("acc2")))
+	zeros := tensorOf("start", []int64{2, 4}, make([]float64, 8)...)
+	m := modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf("x", f32, 2, 4)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("h", f32, 2, 4), portOf("acc", f32, 2, 4)},
+		Initializer: []*onnxpb.TensorProto{ramp("layers.weight", 0.01, 3, 4, 4), ramp("layers.bias", 0.1, 3, 4), zeros},
+		Node: []*onnxpb.NodeProto{nodeOf("Scan", "scan", list("x", "start", "layers.weight", "layers.bias"), list("h", "acc"),
+			"body", body, "num_scan_inputs", 2)},
+	})
+	if got := paramNames(imported(t, m, Options{}), ir.Param); got != "layers.weight layers.bias" {
+		t.Errorf("parameters %s", got)
+	}
+}
+
 // sequenceType is the type of a sequence or an optional of f32 tensors.
 func sequenceType(name string, optional bool) *onnxpb.ValueInfoProto {
 	elem := portOf("", f32).Type

@@ -73,6 +73,7 @@ type operand struct {
 type roles struct {
 	m        *Model
 	uses     map[string][]operand // of each initializer
+	inner    map[string][]operand // what the bodies of loops do with it when it is scanned or carried, by initializer
 	byUse    map[operand]*source  // operands with a source of their own
 	byName   map[string]*source   // by initializer, for all other operands
 	params   []*Parameter         // in file order, restored ones last
@@ -87,15 +88,9 @@ func trainable(d dtype.DType) bool { return d.IsFloat() && !d.IsSmallFloat() }
 // decideRoles finds parameters, buffers and constants. It reads tensor contents only where names cannot tell.
 func (m *Model) decideRoles() (r *roles, err error) {
 	defer ir.Recover(&err) // an attribute of the wrong type
-	r = &roles{m: m, uses: map[string][]operand{}, byUse: map[operand]*source{}, byName: map[string]*source{},
+	r = &roles{m: m, uses: map[string][]operand{}, inner: map[string][]operand{}, byUse: map[operand]*source{}, byName: map[string]*source{},
 		named: map[string]*Parameter{}}
-	if err := m.eachNode(func(n *node) {
-		for i, name := range n.in {
-			if m.inits[name] != nil {
-				r.uses[name] = append(r.uses[name], operand{n, i})
-			}
-		}
-	}); err != nil {
+	if err := r.findUses(); err != nil {
 		return nil, err
 	}
 	if m.record != nil {
@@ -144,7 +139,7 @@ func (r *roles) assign() error {
 			}
 			continue
 		}
-		role, reason, err := r.classify(t, rest)
+		role, reason, err := r.classify(t, slices.Concat(rest, r.inner[t.name]))
 		if err != nil {
 			return err
 		}
@@ -199,6 +194,35 @@ func (r *roles) ordered() []*tensor {
 		}
 	}
 	return append(first, last...)
+}
+
+// findUses lists the operands that read each initializer.
+func (r *roles) findUses() error {
+	alias := map[string]string{} // initializers under the names that bodies of loops give them
+	return r.m.eachNode(func(n *node) {
+		for i, name := range n.in {
+			if r.m.inits[name] != nil {
+				r.uses[name] = append(r.uses[name], operand{n, i})
+			} else if of := alias[name]; of != "" {
+				r.inner[of] = append(r.inner[of], operand{n, i})
+			}
+		}
+		body, _ := r.m.bodyOf(n, "body") // its errors come up where the body is walked
+		if body == nil {
+			return
+		}
+		shift := len(n.in) - len(body.in) // the first form of Scan has sequence lengths before what the body reads
+		for i, name := range body.in {
+			delete(alias, name)
+			if k := i + max(shift, 0); k < len(n.in) {
+				if of := n.in[k]; r.m.inits[of] != nil {
+					alias[name] = of
+				} else if alias[of] != "" {
+					alias[name] = alias[of]
+				}
+			}
+		}
+	})
 }
 
 // bound lists the parameters that some operand still reads: ties and splits leave others that nobody reads.
