@@ -133,7 +133,7 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 		return RoleBuffer, "running statistics of a batch normalization", nil
 	case len(uses) == 0:
 		return RoleConstant, "used by nothing", nil
-	case allOf(uses, isQuantScale):
+	case allOf(uses, func(u operand) bool { return isQuantScale(u) || r.scalesDynamic(u) }):
 		return RoleConstant, "a scale or zero point of quantisation (--train it to learn the step size too)", nil
 	}
 	switch r.m.torch.kinds[t.name] {
@@ -304,10 +304,31 @@ var quantScales = map[string][]int{
 	"QuantizeLinear": {1, 2}, "DequantizeLinear": {1, 2}, "com.microsoft.QuantizeLinear": {1, 2},
 	"com.microsoft.DequantizeLinear": {1, 2}, "QLinearMatMul": {1, 2, 4, 5, 6, 7}, "QLinearConv": {1, 2, 4, 5, 6, 7},
 	"com.microsoft.QLinearAdd": {1, 2, 4, 5, 6, 7}, "com.microsoft.QLinearMul": {1, 2, 4, 5, 6, 7},
-	"MatMulInteger": {2, 3}, "ConvInteger": {2, 3}, "com.microsoft.MatMulNBits": {2, 3},
+	"com.microsoft.QLinearSigmoid": {1, 2, 3, 4}, "com.microsoft.QLinearLeakyRelu": {1, 2, 3, 4},
+	"com.microsoft.QLinearSoftmax": {1, 2, 3, 4}, "com.microsoft.QLinearReduceMean": {1, 2, 3, 4},
+	"com.microsoft.QLinearAveragePool": {1, 2, 3, 4}, "com.microsoft.QLinearGlobalAveragePool": {1, 2, 3, 4},
+	"com.microsoft.QGemm": {1, 2, 4, 5, 7, 8}, "com.microsoft.MatMulIntegerToFloat": {2, 3, 4, 5},
+	"com.microsoft.DynamicQuantizeMatMul": {2, 3},
+	"MatMulInteger":                       {2, 3}, "ConvInteger": {2, 3}, "com.microsoft.MatMulNBits": {2, 3},
 }
 
-func isQuantScale(u operand) bool { return slices.Contains(quantScales[u.n.op], u.i) }
+func isQuantScale(u operand) bool {
+	if u.n.op == "com.microsoft.QLinearConcat" {
+		return u.i%3 != 2 // Y_scale, Y_zero_point, then a part, its scale, its zero point, …
+	}
+	return slices.Contains(quantScales[u.n.op], u.i)
+}
+
+// scalesDynamic reports whether u is multiplied with the scale that a DynamicQuantizeLinear finds: it is the scale of a
+// weight then.
+func (r *roles) scalesDynamic(u operand) bool {
+	if u.n.op != "Mul" || len(u.n.in) != 2 {
+		return false
+	}
+	other := u.n.in[1-u.i]
+	p := r.maker(other)
+	return p != nil && p.op == "DynamicQuantizeLinear" && len(p.out) > 1 && p.out[1] == other
+}
 
 func isInitialState(u operand) bool {
 	return (u.n.op == "LSTM" || u.n.op == "GRU" || u.n.op == "RNN") && (u.i == 5 || u.i == 6)

@@ -24,8 +24,6 @@ var quantRows = []row{
 	{op: "QLinearConv", since: 10, min: 8, max: 9, rule: importQLinearConv},
 	{op: "MatMulInteger", since: 10, min: 2, max: 4, rule: importMatMulInteger},
 	{op: "ConvInteger", since: 10, min: 2, max: 4, rule: importConvInteger},
-	{op: "com.microsoft.QLinearAdd", since: 1, min: 7, max: 8, rule: qlinear(ops.Add)},
-	{op: "com.microsoft.QLinearMul", since: 1, min: 7, max: 8, rule: qlinear(ops.Mul)},
 	{op: "com.microsoft.MatMulNBits", since: 1, min: 3, max: 6, rule: importMatMulNBits},
 }
 
@@ -278,18 +276,4 @@ func importQLinearConv(w *walker, n *node, in []*val) []*val {
 	}
 	v = w.scaled(n, v, [3]*val{in[1], in[4], in[6]}, [3]int{1, 1, 1})
 	return []*val{w.quantise(v, w.zeroPoint(n, in[7], v.Type.Dims, 1, 0), in[7].t.DType, true)}
-}
-
-// qlinear imports com.microsoft's QLinearAdd and QLinearMul: (A, A_scale, A_zero_point, B, …, C_scale, C_zero_point).
-func qlinear(f func(b *ir.Builder, x, y *ir.Value) *ir.Value) rule {
-	two := map2(f)
-	return func(w *walker, n *node, in []*val) []*val {
-		side := func(i int) *val {
-			x := w.centred(n, in[i], in[i+2], 0, dtype.F32)
-			return outs(ops.Mul(w.b, x, w.along(n, w.plain(in[i+1], dtype.F32), x.Type.Dims, 0, 0)))[0]
-		}
-		v := two(w, n, []*val{side(0), side(3)})[0].v
-		r := ops.Div(w.b, v, w.along(n, w.plain(in[6], dtype.F32), v.Type.Dims, 0, 0))
-		return []*val{w.quantise(r, w.zeroPoint(n, operandAt(in, 7), v.Type.Dims, 0, 0), in[0].t.DType, true)}
-	}
 }

@@ -40,6 +40,7 @@ func init() {
 		pointwiseRows,
 		poolRows,
 		quantRows,
+		quantContribRows,
 		randomRows,
 		reduceRows,
 		resizeRows,

@@ -25,7 +25,7 @@ import (
 
 // straight are the operators whose gradient is meant to be another than that of what they compute: rounding passes it
 // straight through, as fake quantization in PyTorch does.
-var straight = []string{"QuantizeLinear", "DynamicQuantizeLinear", "dynamicquantizelinear", "quantizelinear", "qlinear"}
+var straight = []string{"QuantizeLinear", "DynamicQuantizeLinear", "dynamicquantizelinear", "quantizelinear", "qlinear", "dynamic_matmul"}
 
 // detached are operators that pass no gradient to an operand on which they depend: draws and choices, and the regions
 // of RoiAlign, as in PyTorch and torchvision.

@@ -152,5 +152,19 @@ case("qlinear_add", "QLinearAdd", ab + [scalar(0.07, np.float32), scalar(100, np
 case("qlinear_mul", "QLinearMul", ab + [scalar(0.2, np.float32), scalar(100, np.uint8)])
 case("quantize", "QuantizeLinear", [f(3, 4), abs(f(4)) / 100, seed.integers(-9, 9, 4).astype(np.int8)], axis=1)
 case("dequantize", "DequantizeLinear", [u8(3, 4), abs(f(3)), u8(3)], axis=0)
+one = lambda kind=np.uint8: [scalar(0.04, np.float32), scalar(110, kind)]
+case("qlinear_sigmoid", "QLinearSigmoid", [u8(3, 4)] + one() + [scalar(1 / 256, np.float32), scalar(0, np.uint8)])
+case("qlinear_leaky", "QLinearLeakyRelu", [u8(3, 4)] + one() + [scalar(0.03, np.float32), scalar(60, np.uint8)], alpha=0.2)
+case("qlinear_pool", "QLinearGlobalAveragePool", [u8(2, 3, 4, 4)] + one() + [scalar(0.02, np.float32), scalar(90, np.uint8)], channels_last=0)
+case("qlinear_average", "QLinearAveragePool", [u8(2, 3, 4, 4)] + one() + [scalar(0.03, np.float32), scalar(90, np.uint8)],
+     kernel_shape=[2, 2], strides=[2, 2])
+case("qlinear_concat", "QLinearConcat", [scalar(0.05, np.float32), scalar(100, np.uint8), u8(2, 3)] + one() + [u8(2, 2), scalar(0.02, np.float32),
+     scalar(7, np.uint8)], axis=1)
+gemm = [u8(3, 4), scalar(0.02, np.float32), scalar(120, np.uint8), u8(2, 4), scalar(0.01, np.float32), scalar(128, np.uint8)]
+case("qgemm", "QGemm", gemm + [seed.integers(-900, 900, 2).astype(np.int32), scalar(0.02, np.float32), scalar(99, np.uint8)], transB=1)
+case("qgemm_float", "QGemm", gemm + [seed.integers(-900, 900, 2).astype(np.int32)], transB=1, alpha=0.5)
+case("integer_to_float", "MatMulIntegerToFloat", [u8(2, 3, 4), u8(4, 5), scalar(0.02, np.float32), abs(f(5)), scalar(100, np.uint8),
+     u8(5), f(5)])
+case("dynamic_matmul", "DynamicQuantizeMatMul", [f(2, 3, 4), u8(4, 5), scalar(0.02, np.float32), scalar(100, np.uint8), f(5)])
 
 print(json.dumps(cases).replace('{"name"', '\n{"name"'))
