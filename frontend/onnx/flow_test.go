@@ -176,7 +176,7 @@ func TestLoopsWithoutEnd(t *testing.T) {
 	}
 }
 
-// A weight that only the body of a Scan reads is a parameter like any other.
+// A weight that only the body of a Scan reads is a parameter like any other, also when it is an initializer of the body.
 func TestScanTrainsWhatItsBodyReads(t *testing.T) {
 	body := subgraphOf(list("h", "x"), list("h2", "y"),
 		nodeOf("MatMul", "mm", list("x", "w"), list("xw")),
@@ -193,6 +193,10 @@ func TestScanTrainsWhatItsBodyReads(t *testing.T) {
 	f := imported(t, m, Options{})
 	if got := paramNames(f, ir.Param); got != "w" {
 		t.Errorf("parameters %s", got)
+	}
+	body.Initializer, m.Graph.Initializer = m.Graph.Initializer, nil
+	if got := paramNames(imported(t, m, Options{}), ir.Param); got != "w" {
+		t.Errorf("parameters %s when the body holds it", got)
 	}
 	if got := f.Results[1].Value.Type; !slices.Equal(got.Dims, []int{2, 4, 5}) {
 		t.Errorf("scan output is %s", got)

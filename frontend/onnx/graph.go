@@ -29,6 +29,7 @@ func (m *Model) index() (err error) {
 	if len(g.SparseInitializer) > 0 {
 		return errors.New("sparse initializers are not supported; store the tensor densely")
 	}
+	m.hoist()
 	for _, p := range g.Initializer {
 		t, err := m.newTensor(p)
 		if err != nil {

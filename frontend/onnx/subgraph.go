@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
@@ -30,6 +31,50 @@ type body struct {
 	types   []*onnxpb.TypeProto // declared types of the results; nil where there is none
 }
 
+// hoist moves the float initializers of subgraphs into the main graph, under their own names, where the names are free
+// there: subgraphs see what is around them, so nothing changes, and weights that a converter put into the body of a loop
+// are trained and exported like any other.
+func (m *Model) hoist() {
+	g := m.Proto.Graph
+	taken := map[string]bool{}
+	for _, t := range g.Initializer {
+		taken[t.GetName()] = true
+	}
+	for _, in := range g.Input {
+		taken[in.GetName()] = true
+	}
+	var claim func(nodes []*onnxpb.NodeProto, f func(*onnxpb.GraphProto))
+	claim = func(nodes []*onnxpb.NodeProto, f func(*onnxpb.GraphProto)) {
+		for _, n := range nodes {
+			for _, a := range n.Attribute {
+				if a.G != nil {
+					f(a.G)
+					claim(a.G.Node, f)
+				}
+			}
+			for _, o := range n.Output {
+				taken[o] = true
+			}
+		}
+	}
+	claim(g.Node, func(sub *onnxpb.GraphProto) {
+		for _, in := range sub.Input {
+			taken[in.GetName()] = true
+		}
+	})
+	claim(g.Node, func(sub *onnxpb.GraphProto) {
+		sub.Initializer = slices.DeleteFunc(sub.Initializer, func(t *onnxpb.TensorProto) bool {
+			d, err := convertType(t.GetDataType())
+			if err != nil || !d.IsFloat() || taken[t.GetName()] {
+				return false
+			}
+			taken[t.GetName()] = true
+			g.Initializer = append(g.Initializer, t)
+			return true
+		})
+	})
+}
+
 // bodyOf prepares the subgraph in an attribute of n, once; nil when n has no such attribute.
 func (m *Model) bodyOf(n *node, attr string) (*body, error) {
 	key := bodyKey{n, attr}
@@ -50,8 +95,8 @@ func (m *Model) bodyOf(n *node, attr string) (*body, error) {
 			return nil, ir.Errorf(n.located(), "initializer %q of a subgraph: %v", p.GetName(), err)
 		}
 		if t.typ.DType.IsFloat() && t.typ.Elems() > 1 {
-			m.warn("%q is an initializer of a subgraph of node %q: it is a constant; move it to the main graph to train it",
-				t.name, n.loc.Node)
+			m.warn("%q is an initializer of a subgraph of node %q and its name is used elsewhere, so it is a constant; move it to "+
+				"the main graph to train it", t.name, n.loc.Node)
 		}
 		b.inits[n.subst.name(t.name)] = &val{t: t.typ, init: t}
 	}
