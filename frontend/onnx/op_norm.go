@@ -237,7 +237,7 @@ func importLpNorm(w *walker, n *node, in []*val) []*val {
 	case 1:
 		norm = ops.ReduceSum(w.b, ops.Abs(w.b, x), axis)
 	case 2:
-		norm = ops.Sqrt(w.b, ops.ReduceSum(w.b, ops.Square(w.b, x), axis))
+		norm = root(w.b, ops.ReduceSum(w.b, ops.Square(w.b, x), axis), 2)
 	default:
 		n.fail("p=%d is not supported", p)
 	}

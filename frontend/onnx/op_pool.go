@@ -22,7 +22,7 @@ var poolRows = []row{
 	})},
 	{op: "GlobalLpPool", since: 1, min: 1, max: 1, rule: globalPool(func(w *walker, n *node, x *ir.Value) *ir.Value {
 		p := n.power()
-		return w.root(ops.ReduceSum(w.b, w.power(x, p), 2), p)
+		return root(w.b, ops.ReduceSum(w.b, w.power(x, p), 2), p)
 	})},
 	{op: "MaxUnpool", since: 9, min: 2, max: 3, rule: importMaxUnpool},
 	{op: "Col2Im", since: 18, min: 3, max: 3, rule: importCol2Im},
@@ -89,7 +89,7 @@ func importAvgPool(w *walker, n *node, in []*val) []*val {
 func importLpPool(w *walker, n *node, in []*val) []*val {
 	a, p := poolWindow(n, in).average(n), n.power()
 	a.Sum = true
-	return outs(w.root(ops.AvgPool(w.b, w.power(w.value(in[0]), p), a), p))
+	return outs(root(w.b, ops.AvgPool(w.b, w.power(w.value(in[0]), p), a), p))
 }
 
 // power is the attribute p of a norm; opset 1 has it as a float.
@@ -119,17 +119,17 @@ func (w *walker) power(x *ir.Value, p float64) *ir.Value {
 }
 
 // root is the p-th root of sums of powers. Its gradient at zero is zero, as that of a norm in PyTorch.
-func (w *walker) root(s *ir.Value, p float64) *ir.Value {
+func root(b *ir.Builder, s *ir.Value, p float64) *ir.Value {
 	if p == 1 {
 		return s
 	}
-	some, one := ops.Gt(w.b, s, ops.Zeros(w.b, s.Type)), ops.ScalarLike(w.b, s, 1)
-	safe := ops.Where(w.b, some, s, one)
-	r := ops.Sqrt(w.b, safe)
+	none, one := ops.Eq(b, s, ops.Zeros(b, s.Type)), ops.ScalarLike(b, s, 1)
+	safe := ops.Where(b, none, one, s)
+	r := ops.Sqrt(b, safe)
 	if p != 2 {
-		r = ops.Pow(w.b, safe, ops.ScalarLike(w.b, s, 1/p))
+		r = ops.Pow(b, safe, ops.ScalarLike(b, s, 1/p))
 	}
-	return ops.Where(w.b, some, r, ops.Zeros(w.b, s.Type))
+	return ops.Where(b, none, ops.Zeros(b, s.Type), r)
 }
 
 // globalPool runs f on [N,C,elements of the plane], which leaves one of each.

@@ -20,7 +20,7 @@ var reduceRows = []row{
 		return ops.ReduceSum(b, ops.Abs(b, x), dims...)
 	})},
 	{op: "ReduceL2", since: 1, min: 1, max: 2, rule: importReduce(func(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
-		return ops.Sqrt(b, ops.ReduceSum(b, ops.Square(b, x), dims...))
+		return root(b, ops.ReduceSum(b, ops.Square(b, x), dims...), 2)
 	})},
 	{op: "ReduceSumSquare", since: 1, min: 1, max: 2, rule: importReduce(func(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
 		return ops.ReduceSum(b, ops.Square(b, x), dims...)

@@ -124,8 +124,14 @@ func defineClips() {
 		},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			x, a := op.In[0], op.Attrs.(ClipAttrs)
-			inside := And(b, Ge(b, x, ScalarLike(b, x, a.Min)), Le(b, x, ScalarLike(b, x, a.Max)))
-			return []*ir.Value{Where(b, inside, dy, ScalarLike(b, dy, 0))}
+			d := dy // nothing at the ends themselves, as PyTorch 2.15 has it for clamp, hardtanh and relu6
+			if !math.IsInf(a.Min, -1) {
+				d = Where(b, Gt(b, x, ScalarLike(b, x, a.Min)), d, ScalarLike(b, dy, 0))
+			}
+			if !math.IsInf(a.Max, 1) {
+				d = Where(b, Lt(b, x, ScalarLike(b, x, a.Max)), d, ScalarLike(b, dy, 0))
+			}
+			return []*ir.Value{d}
 		}})
 }
 
