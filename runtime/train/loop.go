@@ -237,7 +237,7 @@ func (t *trainer) failed(err error) error {
 		return err
 	}
 	var row *rowError
-	if errors.As(err, &row) && row.input != "" && t.loader != nil {
+	if errors.As(err, &row) && (row.input != "" || row.from != "") && t.loader != nil {
 		return fmt.Errorf("step %d: sample %d of --data: %w", t.step+1, t.sample(min(row.micro, t.feed.calls-1), row.sample), err)
 	}
 	return fmt.Errorf("step %d: %w", t.step+1, err)
