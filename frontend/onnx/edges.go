@@ -7,7 +7,7 @@ type Edge struct {
 }
 
 // Edges lists what happens at edges: it is PyTorch's behaviour of version 2.15, which tests hold (TestEdges in tests/onnx with
-// PyTorch's numbers, TestUserRoles in passes, and the tests of runtime/train for values out of range). docs/ops.md shows it.
+// PyTorch's numbers, TestUserRoles and TestRoleOrder in passes, TestAgainstTorch in passes/optimizer, and the tests of runtime/train for values out of range). docs/ops.md shows it.
 var Edges = []Edge{
 	{"Max, Min of two operands: equal elements", "each operand gets half of the gradient (torch.maximum)"},
 	{"ReduceMax, ReduceMin: several greatest or least elements", "they share the gradient equally (torch.amax)"},

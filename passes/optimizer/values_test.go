@@ -95,6 +95,12 @@ func TestAgainstTorch(t *testing.T) {
 			[]float64{-2.27375232266, -0.800337760514, 1.45733875671}},
 		{"rmsprop momentum", pass.Options{Optimizer: pass.Optimizer{Name: "rmsprop", LR: 0.1, Alpha: 0.9, Momentum: 0.9}},
 			[]float64{-1.65182987071, -0.617640110182, 1.45533291909}},
+		{"adam without momentum", pass.Options{Optimizer: pass.Optimizer{Name: "adam", LR: 0.1, Zero: []string{"beta1"}}},
+			[]float64{0.0910660576997, -1.24028970996, 1.96039785548}},
+		{"adam without eps", pass.Options{Optimizer: pass.Optimizer{Name: "adam", LR: 0.1, Zero: []string{"eps"}}},
+			[]float64{0.182242389639, -1.1438073236, 1.94261789792}},
+		{"rmsprop without memory", pass.Options{Optimizer: pass.Optimizer{Name: "rmsprop", LR: 0.1, Zero: []string{"alpha"}}},
+			[]float64{0.299999993167, -1.1500000069, 1.80000005567}},
 		{"clipped", pass.Options{ClipNorm: 0.5, Optimizer: pass.Optimizer{Name: "sgd", LR: 0.1}},
 			[]float64{0.416595992662, -1.26717589845, 1.99416991401}},
 	} {
