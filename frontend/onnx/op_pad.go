@@ -90,7 +90,7 @@ func (w *walker) padBy(n *node, x *ir.Value, low, high []int, mode string) *ir.V
 		if low[d]+high[d]+size > maxFold {
 			n.fail("pads of %d and %d", low[d], high[d])
 		}
-		index := ir.NewArray(ir.T(dtype.I64, low[d]+high[d]+size))
+		index := n.array(ir.T(dtype.I64, low[d]+high[d]+size))
 		for i := range index.I {
 			p := i - low[d]
 			switch mode {

@@ -195,7 +195,7 @@ func (w *walker) extrapolate(n *node, x *ir.Value, dims []resize) *ir.Value {
 		}
 		shape := slices.Repeat([]int{1}, len(dims))
 		shape[k] = r.to
-		inside, some := ir.NewArray(ir.T(dtype.Bool, shape...)), false
+		inside, some := n.array(ir.T(dtype.Bool, shape...)), false
 		for i := range inside.I {
 			p := n.sourcePos(i, r)
 			inside.I[i] = int64(boolInt(p >= 0 && p <= float64(r.from-1)))
@@ -210,7 +210,7 @@ func (w *walker) extrapolate(n *node, x *ir.Value, dims []resize) *ir.Value {
 
 func (w *walker) resizeNearest(n *node, x *ir.Value, dim int, r resize) *ir.Value {
 	from, size := r.from, r.to
-	index := ir.NewArray(ir.T(i64, size))
+	index := n.array(ir.T(i64, size))
 	repeat := size%from == 0
 	def := "round_prefer_floor"
 	if n.op == "Upsample" || n.opset < 11 {
@@ -263,15 +263,16 @@ const longDim = 128
 // resample is linear or cubic interpolation along dim.
 func (w *walker) resample(n *node, x *ir.Value, dim int, r resize, mode string) *ir.Value {
 	taps := make([][]float64, r.to) // weights of each result position, from position first on
+	n.work(2 * r.from * r.to)
 	first, width := make([]int, r.to), 0
 	for i := range taps {
 		first[i], taps[i] = n.taps(n.sourcePos(i, r), r, mode)
 		width = max(width, len(taps[i]))
 	}
 	if width <= 4 && r.from > longDim {
-		return w.weighRows(x, dim, first, taps)
+		return w.weighRows(n, x, dim, first, taps)
 	}
-	weights := ir.NewArray(ir.T(x.Type.DType, r.from, r.to))
+	weights := n.array(ir.T(x.Type.DType, r.from, r.to))
 	for i, list := range taps {
 		for t, v := range list {
 			weights.F[min(max(first[i]+t, 0), r.from-1)*r.to+i] += v
@@ -294,13 +295,13 @@ func (w *walker) alongDim(x *ir.Value, dim int, matrix *ir.Value) *ir.Value {
 }
 
 // weighRows adds, for every tap, the rows along dim that it reads, times its weights.
-func (w *walker) weighRows(x *ir.Value, dim int, first []int, taps [][]float64) *ir.Value {
+func (w *walker) weighRows(n *node, x *ir.Value, dim int, first []int, taps [][]float64) *ir.Value {
 	d := x.Type.Dims
 	perm := slices.Concat([]int{dim}, ops.AllDims(x)[:dim], ops.AllDims(x)[dim+1:])
 	rows := ops.Reshape(w.b, ops.Transpose(w.b, x, perm), []int{d[dim], ir.Product(d) / d[dim]})
 	var sum *ir.Value
 	for t := range taps[0] {
-		index, weight := ir.NewArray(ir.T(i64, len(taps))), ir.NewArray(ir.T(x.Type.DType, len(taps), 1))
+		index, weight := n.array(ir.T(i64, len(taps))), n.array(ir.T(x.Type.DType, len(taps), 1))
 		for i := range taps {
 			index.I[i] = int64(min(max(first[i]+t, 0), d[dim]-1))
 			weight.F[i] = taps[i][t]

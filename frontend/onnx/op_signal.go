@@ -264,7 +264,7 @@ func (w *walker) multiply(x, m complexRows) complexRows {
 // without the division.
 func (w *walker) realInverse(n *node, x complexRows, length int) complexRows {
 	b := w.b
-	index, sign := ir.NewArray(ir.T(i64, length)), ir.NewArray(ir.T(x.re.Type.DType, length))
+	index, sign := n.array(ir.T(i64, length)), n.array(ir.T(x.re.Type.DType, length))
 	for k := range length {
 		index.I[k], sign.F[k] = int64(k), 1
 		if k > length/2 {
