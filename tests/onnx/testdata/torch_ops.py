@@ -88,7 +88,7 @@ for name, size, mode, kw, attrs in [
 ]:
     case(f"resize_{name}", "Resize", [x, None, None, ints(1, 2, *size)],
          lambda x, _, __, s: F.interpolate(x, size, mode=mode, **kw), known=[3], **attrs)
-case("resize_long", "Resize", [r(1, 1, 2, 140), None, None, ints(1, 1, 2, 150)], lambda x, _, __, s: F.interpolate(x, (2, 150), mode="bicubic"),
+case("resize_long", "Resize", [r(1, 1, 2, 520), None, None, ints(1, 1, 2, 530)], lambda x, _, __, s: F.interpolate(x, (2, 530), mode="bicubic"),
      known=[3], mode="cubic", coordinate_transformation_mode="half_pixel")
 case("resize_1d", "Resize", [r(2, 3, 5), None, None, ints(2, 3, 9)], lambda x, _, __, s: F.interpolate(x, 9, mode="linear"), known=[3],
      mode="linear", coordinate_transformation_mode="half_pixel")
