@@ -497,6 +497,52 @@ def mamba_hf():
     return language(MambaForCausalLM(MambaConfig(vocab_size=VOCAB, hidden_size=16, state_size=4, num_hidden_layers=1, time_step_rank=2, pad_token_id=0)), {"input_ids": tokens(6)}) | {"target": tokens(6)}
 
 
+class Volumes(nn.Module):
+    """Convolutions, their transposes and pools over three dims: strides, dilations, groups, paddings."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Conv3d(2, 8, 3, stride=(1, 2, 1), padding=1)
+        self.wide = nn.Conv3d(8, 8, 3, padding=2, dilation=2, groups=2)
+        self.up = nn.ConvTranspose3d(8, 6, 3, stride=2, padding=1, output_padding=1, groups=2)
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        x = F.max_pool3d(F.relu(self.down(x)), 2, padding=1)
+        x = self.up(F.gelu(self.wide(x)))
+        x = F.avg_pool3d(x, 3, 2, padding=1, count_include_pad=False)
+        return self.head(F.max_pool3d(x, (2, 1, 1), ceil_mode=True).amax((-1, -2, -3)))
+
+
+def volumes():
+    return dict(model=Volumes(), inputs=(torch.randn(BATCH, 2, 5, 8, 6),), target=torch.randint(0, CLASSES, (BATCH,)), loss=F.cross_entropy)
+
+
+class Indexing(nn.Module):
+    """Choosing, reading and writing by positions that depend on the data."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.score, self.value, self.head = nn.Linear(width, 1), nn.Linear(width, width), nn.Linear(width, CLASSES)
+
+    def forward(self, x):
+        score, value = self.score(x).squeeze(-1), self.value(x)  # [batch, seq], [batch, seq, width]
+        best, at = score.topk(5, dim=1)
+        rows = at.unsqueeze(-1).expand(-1, -1, value.shape[-1])
+        chosen = value.gather(1, rows) * best.unsqueeze(-1)
+        summed = torch.zeros_like(value).scatter_add(1, rows, chosen)
+        put = value.scatter(1, rows, chosen.tanh())
+        highest = value.scatter_reduce(1, (rows + 1) % value.shape[1], chosen, "amax", include_self=True)
+        ordered, _ = value.sort(dim=1, descending=True)
+        running = torch.cumsum(ordered, 1) + ordered.flip(1)
+        pooled = F.max_pool1d(put.transpose(1, 2), 3, 2, ceil_mode=True).transpose(1, 2)
+        return self.head(torch.cat([summed, highest, running, pooled], 1).mean(1))
+
+
+def indexing():
+    return dict(model=Indexing(), inputs=(torch.randn(BATCH, SEQ, 6),), target=torch.randint(0, CLASSES, (BATCH,)), loss=F.cross_entropy)
+
+
 FAMILIES = {
     "resnet": resnet,
     "resnet_bottleneck": resnet_bottleneck,
@@ -567,4 +613,6 @@ FAMILIES = {
     "moe_gather": lambda: language(WithHead(GatherMoE()), (tokens(),)),
     "selective_scan": lambda: language(WithHead(SelectiveScan()), (tokens(),)),
     "mamba": mamba_hf,
+    "volumes": volumes,
+    "indexing": indexing,
 }
