@@ -27,9 +27,15 @@ func readBackend(t *testing.T, keep func(string) bool) []*onnxtest.Case {
 // fixAll fixes every input that the case has data for.
 func (m *Model) fixAll(c *onnxtest.Case) {
 	m.opts.Fixed = map[string]*ir.Tensor{}
+	m.opts.Contents = map[string]*Contents{}
 	for i, in := range m.inputs {
-		if t, err := ReadTensor(c.Sets[0].In[i]); err == nil {
-			m.opts.Fixed[in.GetName()] = t
+		v, err := ReadContents(c.Sets[0].In[i], in.Type)
+		switch {
+		case err != nil:
+		case in.Type.GetTensorType() == nil:
+			m.opts.Contents[in.GetName()] = v
+		default:
+			m.opts.Fixed[in.GetName()] = v.Elements[0]
 		}
 	}
 }

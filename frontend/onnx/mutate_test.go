@@ -21,6 +21,18 @@ func mutate(r *rand.Rand, m *onnxpb.ModelProto) {
 		return
 	}
 	n := g.Node[r.IntN(len(g.Node))]
+	for _, a := range n.Attribute { // of a loop or branch, usually a node inside it
+		if a.G != nil && len(a.G.Node) > 0 && r.IntN(3) > 0 {
+			n = a.G.Node[r.IntN(len(a.G.Node))]
+			if r.IntN(8) == 0 && len(a.G.Input) > 0 {
+				a.G.Input = a.G.Input[1:]
+			}
+			if r.IntN(8) == 0 && len(a.G.Output) > 0 {
+				a.G.Output = append(a.G.Output[1:], a.G.Output[0])
+			}
+			break
+		}
+	}
 	switch r.IntN(11) {
 	case 0:
 		if len(n.Input) > 0 {
@@ -114,7 +126,8 @@ func tryMutant(t *testing.T, what string, p *onnxpb.ModelProto, c *onnxtest.Case
 // TestMutants damages good models in ways that decode: the ONNX project's cases when they are there, else our own.
 func TestMutants(t *testing.T) {
 	base := []*onnxtest.Case{}
-	for _, m := range []*onnxpb.ModelProto{linearModel(), functionModel(), normModel(), shapeModel(), sequenceModel()} {
+	for _, m := range []*onnxpb.ModelProto{linearModel(), functionModel(), normModel(), shapeModel(), sequenceModel(), branchModel(),
+		loopModel(4), gradientModel(list("w", "x2")), callsOf(3, 2, true)} {
 		base = append(base, &onnxtest.Case{Name: "own", Model: encode(m), Sets: []onnxtest.Set{{}}})
 	}
 	base = append(base, readBackend(t, func(string) bool { return true })...)

@@ -37,6 +37,9 @@ func (w *walker) value(x *val) *ir.Value {
 
 // spread is x repeated to dims under NumPy's rules.
 func (w *walker) spread(x *val, dims []int) *ir.Value {
+	if x.isSeq || x.none {
+		panic(ir.Errorf(w.b.Loc, "an operand is %s, want a tensor", describe(x)))
+	}
 	if got, ok := broadcast(x.t.Dims, dims); !ok || !slices.Equal(got, dims) {
 		panic(ir.Errorf(w.b.Loc, "%s does not broadcast to %v", x.t, dims))
 	}
