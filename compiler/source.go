@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
@@ -46,8 +47,39 @@ func keepSource(o *Options, m *onnx.Model) error {
 	if err := os.WriteFile(filepath.Join(dir, sourceOptions), append(text, '\n'), 0o666); err != nil {
 		return err
 	}
-	for _, name := range append(externalFiles(m), s.Model) {
-		if err := copyFile(filepath.Join(dir, name), filepath.Join(filepath.Dir(o.Model), name)); err != nil {
+	if err := keepExternal(dir, filepath.Dir(o.Model), externalFiles(m), s.Model); err != nil {
+		return err
+	}
+	in, err := os.Open(o.Model) // the user named it: it may be a link to anywhere
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(filepath.Join(dir, s.Model))
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyTo(out, in), out.Close())
+}
+
+// keepExternal copies files of external data, whose names come from the model: neither reading nor writing leaves the two
+// folders, also not through links (os.Root), and none may take the place of the options or the model.
+func keepExternal(to, from string, names []string, model string) error {
+	source, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	for _, name := range names {
+		if clean := filepath.Clean(name); strings.EqualFold(clean, sourceOptions) || strings.EqualFold(clean, model) {
+			return Input(fmt.Errorf("external data may not be called %q: the compiled folder keeps another file there", name))
+		}
+		if err := copyFile(target, source, name); err != nil {
 			return err
 		}
 	}
@@ -73,24 +105,30 @@ func externalFiles(m *onnx.Model) []string {
 	return names
 }
 
-func copyFile(to, from string) error {
-	in, err := os.Open(from)
+func copyFile(to, from *os.Root, name string) error {
+	if st, err := from.Stat(name); err != nil {
+		return err
+	} else if !st.Mode().IsRegular() {
+		return Input(fmt.Errorf("%q is not a regular file", name))
+	}
+	in, err := from.Open(name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
+	if err := to.MkdirAll(filepath.Dir(name), 0o777); err != nil {
 		return err
 	}
-	out, err := os.Create(to)
+	out, err := to.Create(name)
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(out, in); err != nil {
-		out.Close()
-		return err
-	}
-	return out.Close()
+	return errors.Join(copyTo(out, in), out.Close())
+}
+
+func copyTo(out io.Writer, in io.Reader) error {
+	_, err := io.Copy(out, in)
+	return err
 }
 
 // Folder is a compiled folder that is read back.

@@ -3,6 +3,8 @@ package ir
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Loc says where an op came from. Every op has one; passes that make ops derive it from the op they
@@ -80,7 +82,7 @@ func (e *Error) Error() string {
 	for _, n := range e.Notes {
 		b.WriteString("\n  note: " + n)
 	}
-	return b.String()
+	return printable.Text(b.String())
 }
 
 // Recover turns a panic with an *Error into a returned error; any other panic goes on. Use it as

@@ -22,7 +22,7 @@ import (
 //	test   only tests import these
 const layers = `
 both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu
-both  runtime/npz runtime/safetensors
+both  runtime/npz runtime/safetensors runtime/printable
 
 run   runtime/mem runtime/trace runtime/device/cpu distributed/comm
 run   runtime/data runtime/ckpt
@@ -88,7 +88,7 @@ const crossings = "runtime/abi runtime/safetensors runtime/npz"
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
 // belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of
 // rank programs, both printed in the help.
-const commands = ". compiler compiler/check compiler/explain compiler/export passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
+const commands = "runtime/printable . compiler compiler/check compiler/explain compiler/export passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
 	"distributed/launch runtime/abi runtime/train"
 
 const modulePath = "github.com/gtc-compiler/gtc"

@@ -12,6 +12,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/spf13/cobra"
 )
 
@@ -82,7 +83,7 @@ func printPasses(w io.Writer, res *compiler.Result) {
 // building gives a compilation what says why it takes long: soon where someone watches, else not before it stands out.
 func building(w io.Writer) func() func() {
 	after := 15 * time.Second
-	if f, ok := w.(*os.File); ok {
+	if f, ok := printable.Under(w).(*os.File); ok {
 		if st, err := f.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
 			after = 3 * time.Second
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/spf13/cobra"
 )
 
@@ -55,19 +56,19 @@ training and why. --train, --freeze, --tie and --untie show their effect here as
 }
 
 func printInfo(w io.Writer, info *onnx.Info) {
-	fmt.Fprintf(w, "%s: opset %d, IR version %d, by %s\n", info.Model, info.Opset, info.IRVersion, info.Producer)
+	fmt.Fprintf(w, "%s: opset %d, IR version %d, by %s\n", info.Model, info.Opset, info.IRVersion, printable.Line(info.Producer))
 	for _, p := range info.Inputs {
-		fmt.Fprintf(w, "input    %s %s%v\n", p.Name, p.DType, p.Dims)
+		fmt.Fprintf(w, "input    %s %s%v\n", printable.Line(p.Name), p.DType, p.Dims)
 	}
 	for _, p := range info.Outputs {
-		fmt.Fprintf(w, "output   %s %s%v\n", p.Name, p.DType, p.Dims)
+		fmt.Fprintf(w, "output   %s %s%v\n", printable.Line(p.Name), p.DType, p.Dims)
 	}
 	fmt.Fprintf(w, "forward  %.3g GFLOP, %s read and written\n", float64(info.FLOPs)/1e9, size(int(info.Bytes)))
 	fmt.Fprintf(w, "trained  %s elements, %s\n", grouped(int(info.Trained)), size(int(info.TrainedBytes)))
 	fmt.Fprintf(w, "operators of the file: %s\n", countList(info.Operators))
 	fmt.Fprintf(w, "ops after import: %s\n\n", countList(info.Ops))
 	for _, p := range info.Parameters {
-		fmt.Fprintf(w, "%-9s %s %s%v\n", p.Role, p.Name, p.DType, p.Dims)
+		fmt.Fprintf(w, "%-9s %s %s%v\n", p.Role, printable.Line(p.Name), p.DType, p.Dims)
 		held := ""
 		if p.Initializer != p.Name && p.Initializer != "" {
 			held = fmt.Sprintf(" (held by %q", p.Initializer)
@@ -86,7 +87,7 @@ func printInfo(w io.Writer, info *onnx.Info) {
 		}
 	}
 	for _, s := range info.Warnings {
-		fmt.Fprintln(w, "warning:", s)
+		fmt.Fprintln(w, "warning:", printable.Line(s))
 	}
 }
 
@@ -100,7 +101,7 @@ func orNothing(s string) string {
 func countList(list []onnx.Count) string {
 	var parts []string
 	for _, c := range list {
-		parts = append(parts, fmt.Sprintf("%d %s", c.Count, c.Name))
+		parts = append(parts, fmt.Sprintf("%d %s", c.Count, printable.Line(c.Name)))
 	}
 	return strings.Join(parts, ", ")
 }

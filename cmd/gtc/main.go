@@ -18,6 +18,7 @@ import (
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/distributed/launch"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/spf13/cobra"
 )
 
@@ -50,6 +51,7 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	ctx, stop, got := withSignals()
 	defer stop()
 	root := newRoot()
+	stdout, stderr = printable.Writer{W: stdout}, printable.Writer{W: stderr} // names in models are data
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetArgs(loraWords(longFlags(root, args)))

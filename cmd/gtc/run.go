@@ -10,6 +10,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/distributed/launch"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/train"
 	"github.com/spf13/cobra"
 )
@@ -48,7 +49,8 @@ Flags of the ranks:
 			args = append([]string{"--threads", n}, args...)
 		}
 		// launch.Local takes the signals itself and passes them on to the ranks, which save and end.
-		err = launch.Local(context.WithoutCancel(cmd.Context()), launch.Options{Bins: bins, Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()})
+		err = launch.Local(context.WithoutCancel(cmd.Context()), launch.Options{Bins: bins, Args: args, Stdout: printable.Under(cmd.OutOrStdout()),
+			Stderr: printable.Under(cmd.ErrOrStderr())})
 		if err != nil && len(bins) == 1 {
 			return &silentError{launch.ExitCode(err)} // the one rank has said why
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/npz"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Report is the outcome. The JSON field names are public.
@@ -262,14 +263,14 @@ func (r *Report) Print(w io.Writer, all bool) {
 		return "FAIL"
 	}
 	for _, row := range r.Rows {
-		fmt.Fprintf(w, "%-40s %10.2e  %s\n", row.Name, row.Error, mark(row.Error))
+		fmt.Fprintf(w, "%-40s %10.2e  %s\n", printable.Line(row.Name), row.Error, mark(row.Error))
 	}
 	fmt.Fprintf(w, "%-40s %10.2e  %s\n", r.title(all), r.GradMax, mark(r.GradMax))
 	for i, g := range r.Grads {
 		if i >= worst && !all && g.Error <= r.Tol {
 			break
 		}
-		fmt.Fprintf(w, "  %-38s %10.2e  %s\n", g.Name, g.Error, mark(g.Error))
+		fmt.Fprintf(w, "  %-38s %10.2e  %s\n", printable.Line(g.Name), g.Error, mark(g.Error))
 	}
 	for _, u := range r.Unmatched {
 		fmt.Fprintf(w, "  %-38s  unmatched: no parameter of this name\n", u)

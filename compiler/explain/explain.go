@@ -12,6 +12,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Value writes what is known of the value called name (with or without %) in every function of res, which Lower or
@@ -102,7 +103,7 @@ func (t *teller) line(name, format string, args ...any) {
 }
 
 func (t *teller) tell(v *ir.Value) {
-	fmt.Fprintf(t.w, "%%%s: %s in @%s\n", v.Name, v.Type, t.f.Name)
+	fmt.Fprintf(t.w, "%%%s: %s in @%s\n", printable.Line(v.Name), v.Type, t.f.Name)
 	if v.Op == nil {
 		t.line("role", "%s, parameter %d of the function", v.Role, v.Index)
 	} else {

@@ -15,6 +15,10 @@ import (
 // is, and how often each occurs.
 func foldUnique(n *node, in []*ir.Array) []*ir.Array {
 	a := in[0]
+	if a.Type.Elems() > maxFold/8 { // lists of positions take more than the elements themselves
+		panic(tooLarge{ir.Errorf(n.located(), "%s is too large to sort at import", a.Type)})
+	}
+	n.work(32 * a.Type.Elems())
 	axis, dims := 0, []int{a.Type.Elems()}
 	if n.attrs["axis"] != nil {
 		axis, dims = n.dim(n.int("axis", 0), len(a.Type.Dims)), a.Type.Dims

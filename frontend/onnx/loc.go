@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Keys of the metadata that PyTorch's dynamo exporter leaves on nodes, values and the model.
@@ -25,7 +26,7 @@ const (
 // locate makes the place of a node: its name and the innermost Python frame outside torch. Only the base
 // name of a file is kept, so that output does not depend on where the model was exported.
 func locate(name, op string, meta []*onnxpb.StringStringEntryProto) ir.Loc {
-	l := ir.Loc{Node: name, OpType: op}
+	l := ir.Loc{Node: name, OpType: printable.Line(op)}
 	stack := metaValue(meta, keyStack)
 	for at, ok := len(stack), true; ok; {
 		var f frame
@@ -35,12 +36,12 @@ func locate(name, op string, meta []*onnxpb.StringStringEntryProto) ir.Loc {
 		if _, _, more := lastFrame(stack[:at]); more && strings.Contains(f.file, "/torch/") {
 			continue
 		}
-		l.File, l.Line, l.Func = path.Base(f.file), f.line, f.function
+		l.File, l.Line, l.Func = printable.Line(path.Base(f.file)), f.line, printable.Line(f.function)
 		break
 	}
 	if l.Func == "forward" {
 		if class := userClass(metaValue(meta, keyClasses)); class != "" {
-			l.Func = class + "." + l.Func
+			l.Func = printable.Line(class) + "." + l.Func
 		}
 	}
 	return l

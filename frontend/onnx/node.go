@@ -6,6 +6,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // node is one operation of the file, after functions are inlined. in and out hold value names; "" is an
@@ -34,7 +35,7 @@ func (n *node) fail(format string, args ...any) {
 // located is the node's place for messages: operator with opset, as in DESIGN section 9.
 func (n *node) located() ir.Loc {
 	l := n.loc
-	l.OpType = fmt.Sprintf("%s, opset %d", n.op, n.inFile())
+	l.OpType = fmt.Sprintf("%s, opset %d", printable.Line(n.op), n.inFile())
 	return l
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // val is a value of the graph during the walk: known on the host, computed by the program, or a sequence. An optional
@@ -175,7 +176,7 @@ func (m *Model) checkSupported(nodes []*node) error {
 	for _, n := range nodes {
 		if row, why := lookup(n); row == nil {
 			total++
-			key := fmt.Sprintf("%s (opset %d)%s", n.op, n.inFile(), why)
+			key := fmt.Sprintf("%s (opset %d)%s", printable.Line(n.op), n.inFile(), why)
 			if found[key] == nil {
 				found[key] = &kind{text: key}
 			}

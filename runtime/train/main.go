@@ -20,6 +20,7 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/device/cpu"
 	"github.com/gtc-compiler/gtc/runtime/mem"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/trace"
 )
 
@@ -38,7 +39,7 @@ func Main(p *Program, rank int) {
 		exe = os.Args[0]
 	}
 	os.Exit(run(p, rank, os.Args[1:], &surroundings{
-		out: os.Stdout, err: os.Stderr, getenv: os.Getenv, connect: comm.Connect,
+		out: printable.Writer{W: os.Stdout}, err: printable.Writer{W: os.Stderr}, getenv: os.Getenv, connect: comm.Connect,
 		signals: signals, dir: filepath.Dir(filepath.Dir(exe)),
 	}))
 }

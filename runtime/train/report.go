@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gtc-compiler/gtc/runtime/mem"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // reporter prints what happens, on rank 0 only. Progress goes to standard output: one line that is rewritten on a
@@ -44,7 +45,7 @@ func newReporter(s *session) *reporter {
 		r.perStep *= float64(s.plan.Train.Tokens)
 		r.unit = "tok/s"
 	}
-	r.line = c.progress == "line" || c.progress == "auto" && terminal(r.out)
+	r.line = c.progress == "line" || c.progress == "auto" && terminal(printable.Under(r.out))
 	r.line = r.line && !r.json && !r.bench
 	return r
 }
@@ -86,7 +87,7 @@ func (r *reporter) start(t *trainer) {
 		return
 	}
 	for _, b := range t.set.Bindings() {
-		r.note("data: %s", b)
+		r.note("data: %s", printable.Line(fmt.Sprint(b)))
 	}
 	if t.step >= t.total {
 		r.note("%s", t.nothing())
