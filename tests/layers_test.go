@@ -81,9 +81,9 @@ var outside = map[string]string{
 	"ir/irtest":            "golang.org/x/tools",
 }
 
-// crossings are the only imports of run-time packages from the compiler: the plan's structs, and the formats of the
-// files that it writes and reads.
-const crossings = "runtime/abi runtime/safetensors runtime/npz"
+// crossings are the only imports of run-time packages from the compiler: the plan's structs, the formats of the
+// files that it writes and reads, and how names are shown.
+const crossings = "runtime/abi runtime/safetensors runtime/npz runtime/printable"
 
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
 // belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of
