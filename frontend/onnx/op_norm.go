@@ -53,7 +53,38 @@ func importBatchNorm(w *walker, n *node, in []*val) []*val {
 	if kept { // the module holds it in evaluation mode, or the user has frozen it: its statistics are constants
 		return outs(ops.BatchNormStatDef.Rules.Decompose(w.b, &ir.Op{Def: ops.BatchNormStatDef, Attrs: a, In: operands})...)
 	}
+	if w.isRead(n, 1) || w.isRead(n, 2) {
+		return trainedBatchNorm(w, n, operands, a)
+	}
 	return outs(ops.BatchNormStat(w.b, a, operands...))
+}
+
+// isRead reports whether result i of n is an output of the main graph or an operand of another node of this one.
+// Exporters name results that nothing reads.
+func (w *walker) isRead(n *node, i int) bool {
+	if w.read == nil {
+		w.read = map[string]bool{}
+		for _, name := range w.m.outputs {
+			w.read[name] = true
+		}
+		for _, o := range w.nodes {
+			for _, name := range o.in {
+				w.read[name] = true
+			}
+		}
+	}
+	return n.wants(i) && w.read[n.out[i]]
+}
+
+// trainedBatchNorm is the training form spelled out, in a graph that goes on with the new statistics: it is the same in
+// every function, and updates nothing by itself. Further results, of opsets before 14, are the batch's own statistics.
+func trainedBatchNorm(w *walker, n *node, operands []*ir.Value, a ops.BatchNormStatAttrs) []*val {
+	b := w.b
+	y, mean, variance := ops.BatchNorm(b, operands[0], operands[1], operands[2], ops.BatchNormAttrs{Eps: a.Eps})
+	next := func(old, batch *ir.Value) *ir.Value {
+		return ops.Add(b, ops.MulScalar(b, old, 1-a.Momentum), ops.MulScalar(b, batch, a.Momentum))
+	}
+	return outs(y, next(operands[3], mean), next(operands[4], variance), mean, variance)
 }
 
 // uniformValue is the one value of all elements of x, when x is known to have one.

@@ -35,6 +35,7 @@ func init() {
 		linearRows,
 		loopRows,
 		mlRows,
+		tfidfRows,
 		normRows,
 		padRows,
 		pointwiseRows,

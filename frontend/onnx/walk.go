@@ -45,6 +45,7 @@ type walker struct {
 	absent map[string]string    // results that rules do not make, and of which node
 	steps  *int                 // nodes of subgraphs walked so far
 	nodes  []*node              // of this graph, in order
+	read   map[string]bool      // names that some node or output of the main graph reads; nil until somebody asks
 
 	outputs []string // of the main graph, for each result of the program
 
