@@ -114,26 +114,83 @@ func (r *roles) byOrigin(t *tensor) (bool, error) {
 	return true, r.partOf(t, origin, lookup)
 }
 
+// softplusParts are names within the exporter's function for softplus.
+var softplusParts = regexp.MustCompile(`^(beta|threshold|self_scaled|tmp|softplus)(_\d+)?(_cast)?$`)
+
+// functions lists the ONNX functions that the exporter applied to the one parameter below t, the first one first; nil when
+// they are not known to be among inverses. placed reports whether it also moved elements beyond adding dims of size 1.
+func (r *roles) functions(t *tensor, a *ir.Array) (chain []string, placed bool) {
+	found := map[string]bool{}
+	for _, f := range append(slices.Clone(r.m.torch.from[t.name]), t.name) {
+		base := numberedRE.ReplaceAllString(f, "")
+		switch {
+		case r.m.torch.kinds[r.m.torch.inSignature(f)] != "" || plainNames.MatchString(f):
+		case softplusParts.MatchString(f):
+			found["softplus"] = true
+		case inverses[base].undo != nil:
+			found[base] = true
+		case base == "unsqueeze" || base == "clone" || base == "_to_copy":
+		case placing.MatchString(f):
+			placed = true
+		default:
+			return nil, false
+		}
+	}
+	switch {
+	case len(found) == 1:
+		for f := range found {
+			chain = []string{f}
+		}
+	case len(found) == 2 && found["exp"] && found["neg"]: // -exp(x) or exp(-x): the sign tells
+		chain = []string{"neg", "exp"}
+		if a.F[0] < 0 {
+			chain = []string{"exp", "neg"}
+		}
+	}
+	return chain, placed
+}
+
 // undo restores the parameter of which the exporter kept a function's value.
 func (r *roles) undo(t *tensor, origin string) (bool, error) {
-	inv, ok := inverses[numberedRE.ReplaceAllString(t.name, "")]
-	if !ok || slices.ContainsFunc(r.m.torch.from[t.name], func(f string) bool { return placing.MatchString(f) && !plainNames.MatchString(f) }) {
+	if t.typ.Elems() > maxTable {
 		return false, nil
 	}
 	a, err := t.array()
 	if err != nil {
 		return false, err
 	}
+	chain, placed := r.functions(t, a)
+	if chain == nil {
+		return false, nil
+	}
 	x := ir.NewArray(a.Type)
-	for i, y := range a.F {
-		if x.F[i] = inv.undo(y); math.IsNaN(x.F[i]) || math.IsInf(x.F[i], 0) {
-			return false, nil
-		}
+	copy(x.F, a.F)
+	for _, f := range slices.Backward(chain) {
+		each(x.F, inverses[f].undo)
+	}
+	if slices.ContainsFunc(x.F, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }) {
+		return false, nil
 	}
 	data := settle(x).Tensor().Data
-	p := r.add(t, origin, direct, RoleParameter, fmt.Sprintf("the exporter kept %q, its %s; restored from that by the record of what it folded", t.name, inv.op))
+	name := origin
+	if placed {
+		name = r.fresh(origin + ".part")
+	}
+	p := r.add(t, name, direct, RoleParameter, fmt.Sprintf("the exporter kept %q, %s of it; restored from that by the record of what it folded",
+		t.name, strings.Join(chain, ", then ")))
+	if !placed && len(chain) > 0 && strings.HasPrefix(t.name, "unsqueeze") {
+		p.Type.Dims = squeezed(t.typ.Dims)
+		p.Dims = p.Type.Dims
+	}
+	if placed {
+		p.Origin = origin
+	}
 	p.data = func() ([]byte, error) { return data, nil }
-	r.byName[t.name] = &source{leafOf(p).apply(inv.op)}
+	f := leafOf(p)
+	for _, name := range chain {
+		f = f.apply(inverses[name].op)
+	}
+	r.byName[t.name] = &source{f.reshape(t.typ.Dims)}
 	return true, nil
 }
 
@@ -154,7 +211,7 @@ func (r *roles) partOf(t *tensor, origin string, lookup bool) error {
 		p := r.add(t, origin, transposed, RoleParameter, "transpose folded by the exporter; name and layout restored from its record")
 		r.byName[t.name] = &source{leafOf(p).permute(1, 0)}
 		return nil
-	case r.m.batchRepeats(t):
+	case !lookup && r.m.batchRepeats(t):
 		name := r.fresh(origin + ".rows")
 		if free && base == "expand" {
 			name = origin
