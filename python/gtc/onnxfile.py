@@ -30,7 +30,7 @@ def finish(proto, flat, unused, report):
     """Puts names and training forms into the model and the record into its metadata; fills the report."""
     own, tied = names_of(flat)
     rename(proto, {i.name: own[i.name] for i in proto.graph.initializer if i.name in own})
-    drop_prefix(proto)
+    drop_prefix(proto, tied)
     report.inputs = [i.name for i in proto.graph.input]
     report.tied = {shown(a): shown(b) for a, b in tied.items()}
     held = {i.name for i in proto.graph.initializer}
@@ -112,10 +112,12 @@ def fresh(name, taken):
     return f"{name}_{k}"
 
 
-def drop_prefix(proto):
-    """Removes the prefix of the wrapping module from what the dynamo exporter records of scopes and names."""
+def drop_prefix(proto, tied=()):
+    """Removes the prefix of the wrapping module from what the dynamo exporter records of scopes and names; tied ones get their first name."""
     for props in (proto.metadata_props, proto.graph.metadata_props):
         for p in props:
+            for other in tied:
+                p.value = p.value.replace(f"target='{other}'", f"target='{tied[other]}'")
             p.value = p.value.replace("target='model.", "target='")
     for g in subgraphs(proto.graph):
         for node in g.node:

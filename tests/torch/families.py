@@ -36,10 +36,12 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import gtc  # noqa: E402
 from family_models import FAMILIES  # noqa: E402
+from family_parts import PARTS  # noqa: E402
 from gtc import onnxfile  # noqa: E402
 from gtc.graph import Flat  # noqa: E402
 from make_reference import OPTIMIZERS, STEPS, double  # noqa: E402
 
+FAMILIES = {**FAMILIES, **PARTS}
 FORMS = ("ts", "gtc", "opt")
 SEED = 20
 

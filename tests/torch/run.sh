@@ -21,6 +21,14 @@ if [ $# -eq 0 ]; then
 	exit 2
 fi
 case $1 in
+*families.py)
+	# Without their dependencies: torchvision wants one version of torch, and what is used of it here runs with the newest.
+	if ! "$venv/bin/python" -c 'import torchvision, timm, transformers' 2>/dev/null; then
+		"$venv/bin/python" -m pip install --quiet --no-deps torchvision timm
+		"$venv/bin/python" -m pip install --quiet transformers pillow pyyaml
+	fi ;;
+esac
+case $1 in
 */*) tool=$1 ;;
 *) tool=$here/$1 ;;
 esac
