@@ -74,10 +74,12 @@ def first_line(text):
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
 
 
-def shortened(text):
-    """The first lines: exporters put whole graphs into their messages."""
-    lines = [line[:300] for line in text.splitlines() if line.strip()]
-    return "\n    ".join(lines[:8])
+def told(fault):
+    """The first lines of what was wrong at the bottom: exporters wrap it in advice, and put whole graphs into their messages."""
+    while fault.__cause__ is not None:
+        fault = fault.__cause__
+    lines = [line[:300] for line in str(fault).splitlines() if line.strip()]
+    return f"{type(fault).__name__}: " + "\n    ".join(lines[:8])
 
 
 @contextlib.contextmanager
@@ -164,7 +166,7 @@ def attempt(kind, flat, dynamic_batch, opset):
             with quietly():
                 proto = run(flat, dynamic, opset)
         except Exception as fault:  # exporters raise anything
-            error = error or f"{type(fault).__name__}: {shortened(str(fault))}"
+            error = error or told(fault)
             continue
         notes = []
         if dynamic_batch and not open_batch(proto):
