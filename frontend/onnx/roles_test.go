@@ -135,3 +135,27 @@ func TestLostParameter(t *testing.T) {
 		t.Errorf("warnings %q", info.Warnings)
 	}
 }
+
+// A norm that TorchScript's exporter calls twice keeps one scale, though it is all ones; two norms that it merged because
+// their scales are equal get one each.
+func TestNormCalledTwice(t *testing.T) {
+	for second, want := range map[string]string{
+		"/block/norm_1/LayerNormalization": "block.norm.weight",
+		"/block/last/LayerNormalization":   "block.norm.weight /block/last/LayerNormalization/weight",
+		"/block.1/norm/LayerNormalization": "block.norm.weight /block.1/norm/LayerNormalization/weight",
+	} {
+		m := modelOf(17, &onnxpb.GraphProto{
+			Input:       []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 2, 3)},
+			Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT, 2, 3)},
+			Initializer: []*onnxpb.TensorProto{tensorOf("block.norm.weight", []int64{3}, 1.0, 1.0, 1.0)},
+			Node: []*onnxpb.NodeProto{
+				nodeOf("LayerNormalization", "/block/norm/LayerNormalization", list("x", "block.norm.weight"), list("h")),
+				nodeOf("LayerNormalization", second, list("h", "block.norm.weight"), list("y")),
+			},
+		})
+		m.ProducerName = ptr("pytorch")
+		if got := trained(t, m); got != want {
+			t.Errorf("%s: trains %q, not %q", second, got, want)
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // retie makes an unnamed parameter that is an exact copy or transpose of another one a view of it: an
@@ -89,6 +91,9 @@ func (r *roles) unmergeByNode() {
 			continue
 		}
 		for _, u := range uses[1:] {
+			if r.m.torchScript() && calledAgain(t.name, u.n.loc.Node) {
+				continue
+			}
 			if part := normPart(u); part != "" && normPart(uses[0]) != "" {
 				p := r.add(t, path.Join(u.n.loc.Node, part), direct, RoleParameter,
 					fmt.Sprintf("its own copy of %q, which several norms share because all its values are equal", t.name))
@@ -96,6 +101,25 @@ func (r *roles) unmergeByNode() {
 			}
 		}
 	}
+}
+
+// calledAgain reports whether a node of a TorchScript file is another call of the module that a parameter belongs to: node
+// names are its scopes, such as /layers.0/norm_1/LayerNormalization for the second call of the module of layers.0.norm.weight.
+func calledAgain(parameter, node string) bool {
+	module := strings.Split(parameter, ".")
+	module = module[:len(module)-1]
+	scopes := strings.Split(node, "/")
+	scopes = strings.Split(strings.Join(scopes[:len(scopes)-1], "."), ".")
+	if len(module) == 0 || len(scopes) < len(module) {
+		return false
+	}
+	for i, name := range scopes[len(scopes)-len(module):] {
+		rest, ok := strings.CutPrefix(name, module[i])
+		if _, err := strconv.Atoi(strings.TrimPrefix(rest, "_")); !ok || rest != "" && (rest[0] != '_' || err != nil) {
+			return false
+		}
+	}
+	return true
 }
 
 // normPart names what operand u is to a normalization: weight, bias, or "" when it is neither.

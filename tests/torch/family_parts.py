@@ -126,7 +126,7 @@ def vq_vae():
 
         def forward(self, x):
             z = self.enc(x)
-            nearest = torch.cdist(z, self.codes.weight).argmin(-1)
+            nearest = ((z[..., None, :] - self.codes.weight) ** 2).sum(-1).argmin(-1)
             q = self.codes(nearest)
             loss = F.mse_loss(q, z.detach()) + 0.25 * F.mse_loss(z, q.detach())
             q = z + (q - z).detach()
@@ -158,26 +158,28 @@ def losses_inside():
 
     def f(s, x, label, mask):
         y = s.net(x)
-        ce = F.cross_entropy(y, label, label_smoothing=0.1, weight=s.weight)
+        ce = F.cross_entropy(y, label, weight=s.weight)
+        ce = ce + s.smooth(y, label)
         p = torch.softmax(y, 1).gather(1, label[:, None])[:, 0]
         focal = (-((1 - p) ** 2) * torch.log(p)).mean()
         m = torch.sigmoid(y)
         dice = 1 - (2 * (m * mask).sum() + 1) / (m.sum() + mask.sum() + 1)
         bce = F.binary_cross_entropy_with_logits(y, mask, pos_weight=s.weight)
         kl = F.kl_div(F.log_softmax(y, 1), F.softmax(mask, 1), reduction="batchmean")
-        rest = F.smooth_l1_loss(y, mask) + F.huber_loss(y, mask, delta=0.5) + F.multi_margin_loss(y, label) if False else F.smooth_l1_loss(y, mask) + F.huber_loss(y, mask, delta=0.5)
+        rest = F.smooth_l1_loss(y, mask) + F.huber_loss(y, mask, delta=0.5)
         cos = (1 - F.cosine_similarity(y, mask + 0.1, dim=1)).mean()
-        gauss = F.gaussian_nll_loss(y, mask, F.softplus(y) + 0.1)
+        var = F.softplus(y) + 0.1
+        gauss = 0.5 * (torch.log(var) + (y - mask) ** 2 / var).mean()
         poisson = F.poisson_nll_loss(y * 0.1, mask)
         return ce + focal + dice + bce + kl + rest + cos + gauss + poisson
 
-    model = Fn(f, net=nn.Sequential(nn.Linear(8, 16), nn.ELU(), nn.Linear(16, CLASSES)))
+    model = Fn(f, net=nn.Sequential(nn.Linear(8, 16), nn.ELU(), nn.Linear(16, CLASSES)), smooth=nn.CrossEntropyLoss(label_smoothing=0.1))
     model.register_buffer("weight", torch.rand(CLASSES) + 0.5)
     return job(model, torch.randn(BATCH, 8), classes(), torch.randint(0, 2, (BATCH, CLASSES)).float())
 
 
 def activations():
-    acts = [nn.ELU(), nn.SELU(), nn.CELU(1.3), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Mish(), nn.Softplus(2.0), nn.Softsign(), nn.Hardswish(), nn.Hardsigmoid(), nn.Hardtanh(), nn.ReLU6(), nn.LeakyReLU(0.1), nn.LogSigmoid(), nn.Tanhshrink(), nn.Softshrink(0.2), nn.Hardshrink(0.2), nn.GLU(), nn.Softmin(-1), nn.LogSoftmax(-1), nn.Threshold(0.1, 0.0), nn.RReLU() if False else nn.Identity()]
+    acts = [nn.ELU(), nn.SELU(), nn.CELU(1.3), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Mish(), nn.Softplus(2.0), nn.Softsign(), nn.Hardswish(), nn.Hardsigmoid(), nn.Hardtanh(), nn.ReLU6(), nn.LeakyReLU(0.1), nn.LogSigmoid(), nn.Tanhshrink(), nn.Softshrink(0.2), nn.Hardshrink(0.2), nn.GLU(), nn.Softmin(-1), nn.LogSoftmax(-1), nn.Threshold(0.1, 0.0), nn.Identity()]
 
     def f(s, x):
         h, out = s.into(x), 0.0
@@ -209,7 +211,7 @@ def pooling():
 def resizing():
     def f(s, x):
         y = s.conv(x)
-        parts = [F.interpolate(y, scale_factor=2, mode="nearest"), F.interpolate(y, size=(12, 12), mode="bilinear"), F.interpolate(y, size=(5, 5), mode="bicubic", align_corners=True), F.interpolate(y, size=(6, 6), mode="area") if False else F.interpolate(y, scale_factor=0.5, mode="bilinear", align_corners=False), F.pad(y, (1, 2, 1, 2), "replicate"), F.pad(y, (1, 1, 1, 1), "reflect"), F.pad(y, (1, 0, 2, 0), "constant", 0.5)]
+        parts = [F.interpolate(y, scale_factor=2, mode="nearest"), F.interpolate(y, size=(12, 12), mode="bilinear"), F.interpolate(y, size=(5, 5), mode="bicubic", align_corners=True), F.interpolate(y, scale_factor=0.5, mode="bilinear", align_corners=False), F.pad(y, (1, 2, 1, 2), "replicate"), F.pad(y, (1, 1, 1, 1), "reflect"), F.pad(y, (1, 0, 2, 0), "constant", 0.5)]
         return s.out(sum((p * p).mean((2, 3)) for p in parts))
 
     return job(Fn(f, conv=nn.Conv2d(3, 8, 3, padding=1), out=nn.Linear(8, CLASSES)), torch.randn(BATCH, 3, 8, 8), target=classes())
@@ -357,7 +359,7 @@ def ordering():
         srt, at = torch.sort(h, dim=1, descending=True)
         top = torch.topk(h, 3, dim=1)[0]
         back = torch.gather(h, 1, at[:, :4])
-        return s.out(torch.cat([srt[:, :4], top, back, torch.cumsum(h, 1)[:, -2:], h.max(1, keepdim=True)[0], torch.logsumexp(h, 1, keepdim=True), h.std(1, keepdim=True), h.prod(1, keepdim=True), torch.logcumsumexp(h, 1)[:, -1:] if False else h.median(1, keepdim=True)[0] if False else h.min(1, keepdim=True)[0]], 1))
+        return s.out(torch.cat([srt[:, :4], top, back, torch.cumsum(h, 1)[:, -2:], h.max(1, keepdim=True)[0], torch.logsumexp(h, 1, keepdim=True), h.std(1, keepdim=True), h.prod(1, keepdim=True), h.min(1, keepdim=True)[0]], 1))
 
     return job(Fn(f, into=nn.Linear(6, 8), out=nn.Linear(18, CLASSES)), torch.randn(BATCH, 6), target=classes())
 
