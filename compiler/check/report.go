@@ -98,10 +98,13 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(s)
 }
 
-// ratio is d/n, d itself when n is zero, and never more than never.
+// ratio is d/n, d itself when n is zero, and never more than never, also for a reference that is not finite.
 func ratio(d, n float64) float64 {
 	if n == 0 {
 		return d
+	}
+	if math.IsNaN(d/n) || math.IsInf(n, 0) {
+		return never
 	}
 	return min(d/n, never)
 }

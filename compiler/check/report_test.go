@@ -97,3 +97,18 @@ func TestReportNaN(t *testing.T) {
 		t.Errorf("ok is %v, JSON says %v", r.OK, err)
 	}
 }
+
+// TestNotFinite: a reference that is not a number fails the comparison, and the report is JSON all the same.
+func TestNotFinite(t *testing.T) {
+	for _, x := range []float64{math.NaN(), math.Inf(1)} {
+		ref, got := file(t, array("out0", []int{2}, 3, x), array("loss", nil, x)), file(t, array("out0", []int{2}, 3, x), array("loss", []int{1}, x))
+		r := &Report{Tol: 0.2, Curves: map[string]float64{}}
+		if err := r.compare(ref, got, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.finish()
+		if _, err := json.Marshal(r); err != nil || r.OK || r.Out != never || r.Loss != never {
+			t.Errorf("%g: %v, out %g, loss %g, ok %t", x, err, r.Out, r.Loss, r.OK)
+		}
+	}
+}

@@ -51,6 +51,10 @@ def built(name):
     torch.manual_seed(SEED)
     job = FAMILIES[name]()
     job["model"].train()
+    for m in job["model"].modules():
+        if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.bias is not None:
+            # Between two normalisations a scale without a shift has no gradient but rounding.
+            torch.nn.init.normal_(m.bias, std=0.3)
     return job
 
 

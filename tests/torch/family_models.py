@@ -204,8 +204,8 @@ def gan_generator():
 
 
 def gan_discriminator():
-    """Strided convolutions, leaky ReLU, instance normalisation, spectral-free."""
-    model = nn.Sequential(nn.Conv2d(3, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1), nn.InstanceNorm2d(32, affine=True), nn.LeakyReLU(0.2), nn.Conv2d(32, 1, 4), nn.Flatten())
+    """Strided convolutions, leaky ReLU, instance normalisation."""
+    model = nn.Sequential(nn.Conv2d(3, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1), nn.InstanceNorm2d(32, affine=True), nn.LeakyReLU(0.2), nn.Conv2d(32, 1, 4), nn.Flatten(), nn.Sigmoid())
     return dict(model=model, inputs=(torch.randn(BATCH, 3, 16, 16),), target=torch.rand(BATCH, 1), loss=F.mse_loss)
 
 
