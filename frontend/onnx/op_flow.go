@@ -20,7 +20,7 @@ var flowRows = []row{
 	{op: "Size", since: 1, min: 1, max: 1, rule: func(w *walker, n *node, in []*val) []*val {
 		return known(&ir.Array{Type: ir.T(i64), I: []int64{int64(in[0].t.Elems())}})
 	}},
-	{op: "Identity", since: 1, min: 1, max: 1, seq: true, rule: func(_ *walker, _ *node, in []*val) []*val { return in }},
+	{op: "Identity", since: 1, min: 1, max: 1, seq: true, rule: importIdentity},
 }
 
 func known(a *ir.Array) []*val { return []*val{{t: a.Type, arr: a}} }

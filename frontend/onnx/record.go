@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // The keys of ModelProto.metadata_props in which python/gtc records what each initializer is. Values are JSON; all
@@ -90,4 +92,15 @@ func (m *Model) DefaultLoss() string {
 		return ""
 	}
 	return m.record.loss
+}
+
+// keyDetach marks, in a node's metadata, an Identity that is PyTorch's detach, where the exporter itself leaves no record of it.
+const keyDetach = "gtc.detach"
+
+// importIdentity gives its operand on. The dynamo exporter writes PyTorch's detach as an Identity too: no gradient passes it.
+func importIdentity(w *walker, n *node, in []*val) []*val {
+	if x := in[0]; (n.fx.is("detach") || metaValue(n.proto.MetadataProps, keyDetach) != "") && x.t.DType.IsFloat() && w.array(x) == nil {
+		return outs(ops.Detach(w.b, w.value(x)))
+	}
+	return in
 }

@@ -16,6 +16,7 @@ import (
 var (
 	RoundThroughDef = ir.NewOp("round_through")
 	CastThroughDef  = ir.NewOp("cast_through")
+	DetachDef       = ir.NewOp("detach")
 )
 
 // CastThroughAttrs gives the float type whose values are kept.
@@ -31,9 +32,17 @@ func CastThrough(b *ir.Builder, x *ir.Value, to dtype.DType) *ir.Value {
 	return b.Emit(CastThroughDef, CastThroughAttrs{to}, x)
 }
 
+// Detach is the float x, of any dims, through which no gradient passes: PyTorch's Tensor.detach, with which models spell
+// straight-through choices (Jang et al., arXiv 1611.01144) and the two sides of a codebook's loss (arXiv 1711.00937).
+func Detach(b *ir.Builder, x *ir.Value) *ir.Value { return b.Emit(DetachDef, nil, x) }
+
 func straight(_ *ir.Builder, _ *ir.Op, dy []*ir.Value) []*ir.Value { return dy }
 
 func init() {
+	pointwise(DetachDef, pw{n: 1, doc: "x, through which no gradient passes", noGrad: "that is its meaning",
+		f:    func(_ any, x []float64) float64 { return x[0] },
+		expr: func(_ lit, _ any, x []*kir.Expr) *kir.Expr { return x[0] },
+	})
 	RoundThroughDef.Define(ir.Rules{
 		Operands: 1, Doc: "x rounded to the nearest integer, ties to even; the gradient is x's",
 		Infer: throughType, Factors: pointwiseRule, VJP: straight, Precision: "keep",
