@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -93,6 +94,11 @@ func (w *walker) rowsOf(n *node, in []*val) (scores, labels *ir.Value) {
 // importCrossEntropy is log softmax and negative log likelihood in one op per row. The default ignore index of
 // PyTorch, -100, also serves for none: no class has it.
 func importCrossEntropy(w *walker, n *node, in []*val) []*val {
+	if n.fx.is("cross_entropy_loss") && len(n.fx.args) > 5 {
+		if p, err := strconv.ParseFloat(n.fx.args[5], 64); err == nil && p != 0 {
+			n.fail("the exporter wrote this loss without its label smoothing of %g: export with gtc.export, which keeps it", p)
+		}
+	}
 	x, t := w.rowsOf(n, in)
 	ignore := n.int("ignore_index", -100)
 	loss := w.reduceLoss(n, in, ops.Xent(w.b, x, t, ignore), x, t)

@@ -69,3 +69,52 @@ func TestStaleRecord(t *testing.T) {
 		}
 	}
 }
+
+// Identity that the exporter recorded as detach, or that gtc.export marked, stops the gradient; any other does not.
+func TestDetach(t *testing.T) {
+	for _, c := range []struct {
+		mark func(n *onnxpb.NodeProto)
+		ops  string
+	}{
+		{func(*onnxpb.NodeProto) {}, "relu"},
+		{func(n *onnxpb.NodeProto) { called(n, "aten.detach.default](args = (%x,), kwargs = {})") }, "detach relu"},
+		{func(n *onnxpb.NodeProto) { called(n, "aten.clone.default](args = (%x,), kwargs = {})") }, "relu"},
+		{func(n *onnxpb.NodeProto) {
+			n.MetadataProps = append(n.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(keyDetach), Value: ptr("true")})
+		}, "detach relu"},
+	} {
+		same := nodeOf("Identity", "same", list("x"), list("h"))
+		c.mark(same)
+		f := imported(t, modelOf(17, &onnxpb.GraphProto{
+			Input:  []*onnxpb.ValueInfoProto{portOf("x", f32, 2, 3)},
+			Output: []*onnxpb.ValueInfoProto{portOf("y", f32, 2, 3)},
+			Node:   []*onnxpb.NodeProto{same, nodeOf("Relu", "r", list("h"), list("y"))},
+		}), Options{})
+		var names []string
+		for _, op := range f.Ops {
+			names = append(names, op.Def.Name)
+		}
+		if got := strings.Join(names, " "); got != c.ops {
+			t.Errorf("imports as %q, not %q", got, c.ops)
+		}
+	}
+}
+
+// PyTorch's exporter leaves label smoothing out of the node that it writes, and in the record of the call.
+func TestLabelSmoothing(t *testing.T) {
+	for args, want := range map[string]string{"0.0": "", "0.1": "label smoothing of 0.1"} {
+		m := modelOf(17, &onnxpb.GraphProto{
+			Input:  []*onnxpb.ValueInfoProto{portOf("x", f32, 2, 3), portOf("t", onnxpb.TensorProto_INT64, 2)},
+			Output: []*onnxpb.ValueInfoProto{portOf("y", f32)},
+			Node: []*onnxpb.NodeProto{called(nodeOf("SoftmaxCrossEntropyLoss", "l", list("x", "t"), list("y")),
+				"aten.cross_entropy_loss.default](args = (%x, %t, None, 1, -100, "+args+"), kwargs = {})")},
+		})
+		p, err := Parse(encode(m), "", Options{})
+		if err == nil {
+			_, err = p.Import()
+		}
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}

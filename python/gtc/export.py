@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from . import onnxfile
-from .graph import Flat
+from .graph import Flat, Spelling
 from .report import Report
 
 EXPORTERS = ("dynamo", "torchscript")
@@ -47,6 +47,7 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
     with as_in_training(model, report) as restore:
         flat = prepared(model, args, inner, targets)
         unused = unused_parameters(flat)
+        report.lost += [f"buffer {n}: the module updates it in every call, the file does not" for n in moved(flat, restore)]
         restore()
         failures = []
         for kind in EXPORTERS if exporter == "auto" else (exporter,):
@@ -145,6 +146,14 @@ def made_targets(loss, out):
     raise ValueError(f"give targets=…: an example of what {loss!r} takes after the model's output cannot be guessed")
 
 
+def moved(flat, restore):
+    """The buffers that calls have changed, but for what batch normalisation keeps."""
+    now = {n: b.detach().clone() for n, b in flat.model.named_buffers()}
+    restore()
+    kept = ("running_mean", "running_var", "num_batches_tracked")
+    return [n for n, b in flat.model.named_buffers() if not n.endswith(kept) and not torch.equal(b, now[n])]
+
+
 def unused_parameters(flat):
     """The parameters that no float result depends on; None when a step of autograd cannot tell."""
     parameters = {id(p): (n, p) for n, p in flat.named_parameters() if p.requires_grad}
@@ -163,11 +172,14 @@ def attempt(kind, flat, dynamic_batch, opset):
     error = None
     for dynamic in (True, False) if dynamic_batch else (False,):
         try:
+            flat.spelling = Spelling(kind == "torchscript")
             with quietly():
                 proto = run(flat, dynamic, opset)
         except Exception as fault:  # exporters raise anything
             error = error or told(fault)
             continue
+        finally:
+            flat.spelling = None
         notes = []
         if dynamic_batch and not open_batch(proto):
             why = "" if dynamic else f"; with an open one the exporter says: {first_line(error)}"
@@ -201,11 +213,16 @@ def by_dynamo(flat, dynamic, opset):
 
 def by_torchscript(flat, dynamic, opset):
     """The ModelProto of the TorchScript exporter, nothing folded."""
+    if opset is None:  # some operators came later; the exporter knows none after 20
+        try:
+            return by_torchscript(flat, dynamic, 17)
+        except torch.onnx.errors.UnsupportedOperatorError:
+            return by_torchscript(flat, dynamic, 20)
     axes = {n: {0: "batch"} for n, b in zip(flat.names, batched(flat)) if b} if dynamic else None
     buffer = io.BytesIO()
     torch.onnx.export(
         flat, flat.tensors, buffer, dynamo=False, training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False,
-        input_names=flat.names, output_names=flat.outputs, dynamic_axes=axes, opset_version=opset or 17)
+        input_names=flat.names, output_names=flat.outputs, dynamic_axes=axes, opset_version=opset)
     return onnx.load_from_string(buffer.getvalue())
 
 

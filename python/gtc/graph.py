@@ -1,9 +1,12 @@
 """A module of any signature as a module of tensors: what the exporters take."""
 
+import contextlib
 import inspect
 
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 
@@ -27,6 +30,7 @@ class Flat(nn.Module):
         self.tensors = tuple(leaves[i] for i in self._places) + tuple(targets)
         self.names = input_names(model, args, kwargs) + (["target"] if len(targets) == 1 else [f"target{i}" for i in range(len(targets))])
         self.outputs = []  # names, known after the first call
+        self.spelling = None  # a Spelling while it is exported
         self.training = model.training
 
     def forward(self, *tensors):
@@ -35,12 +39,67 @@ class Flat(nn.Module):
         for place, tensor in zip(self._places, given):
             leaves[place] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
-        self.outputs, outs = results(self.model(*args, **kwargs))
-        (loss,) = self._criterion
-        if loss is None:
-            return tuple(outs)
-        self.outputs = ["loss"]
-        return (loss(outs[0], *tensors[len(given) :]),)
+        with self.spelling or contextlib.nullcontext():
+            self.outputs, outs = results(self.model(*args, **kwargs))
+            (loss,) = self._criterion
+            if loss is None:
+                return tuple(outs)
+            self.outputs = ["loss"]
+            return (loss(outs[0], *tensors[len(given) :]),)
+
+
+class Detached(torch.autograd.Function):
+    """Tensor.detach for the TorchScript exporter, which drops detach: a node that onnxfile.detached turns into a marked Identity."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, dy):
+        return None
+
+    @staticmethod
+    def symbolic(g, x):
+        return g.op("gtc::Detach", x).setType(x.type())
+
+
+class Spelling(TorchFunctionMode):
+    """While it is on, calls of which exporters lose a part are spelled out: label smoothing, detach, and torch.no_grad()."""
+
+    def __init__(self, torchscript):
+        super().__init__()
+        self.detach = Detached.apply if torchscript else torch.Tensor.detach
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is F.cross_entropy and kwargs.get("label_smoothing", 0.0):
+            return smoothed(*args, **kwargs)
+        if func is torch.Tensor.detach and args[0].is_floating_point():
+            return self.detach(args[0])
+        out = func(*args, **kwargs)
+        if not torch.is_grad_enabled() and torch.is_tensor(out) and out.is_floating_point() and any(torch.is_tensor(a) and a.requires_grad for a in args):
+            return self.detach(out)
+        return out
+
+
+def smoothed(x, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+    """F.cross_entropy with label smoothing, as PyTorch defines it, by ops that exporters keep."""
+    logp = F.log_softmax(x, 1 if x.dim() > 1 else 0)
+    at, count = (1 if x.dim() > 1 else 0), x.shape[1 if x.dim() > 1 else 0]
+    scale = torch.ones(count, dtype=x.dtype, device=x.device) if weight is None else weight
+    scale = scale.reshape([-1] + [1] * (x.dim() - 2)) if x.dim() > 1 else scale
+    if target.is_floating_point():  # probabilities: the mean is over the samples
+        wanted = target * (1 - label_smoothing) + label_smoothing / count
+        loss = -(wanted * logp * scale).sum(at)
+        return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.sum() / max(x.numel() // count, 1)
+    valid = target != ignore_index
+    safe = torch.where(valid, target, torch.zeros_like(target)).unsqueeze(at)
+    of_target = (scale * torch.ones_like(logp)).gather(at, safe).squeeze(at) * valid.to(x.dtype)
+    hit = -logp.gather(at, safe).squeeze(at) * of_target
+    all_classes = -(logp * scale).sum(at) * valid.to(x.dtype)
+    loss = (1 - label_smoothing) * hit + label_smoothing / count * all_classes
+    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.sum() / of_target.sum()
 
 
 def arguments(args):

@@ -31,6 +31,7 @@ def finish(proto, flat, unused, report):
     own, tied = names_of(flat)
     rename(proto, {i.name: own[i.name] for i in proto.graph.initializer if i.name in own})
     drop_prefix(proto, tied)
+    detached(proto)
     report.inputs = [i.name for i in proto.graph.input]
     report.tied = {shown(a): shown(b) for a, b in tied.items()}
     held = {i.name for i in proto.graph.initializer}
@@ -124,6 +125,21 @@ def drop_prefix(proto, tied=()):
             for p in node.metadata_props:
                 if p.key == "pkg.torch.onnx.name_scopes":
                     p.value = p.value.replace("'model.", "'").replace("['', 'model', ", "['', ")
+
+
+def detached(proto):
+    """Stopped gradients as Identity nodes with a mark in their metadata, which every tool can run."""
+    for g in subgraphs(proto.graph):
+        for node in g.node:
+            if node.domain == "gtc" and node.op_type == "Detach":
+                node.domain, node.op_type = "", "Identity"
+                del node.attribute[:]
+                mark = node.metadata_props.add()
+                mark.key, mark.value = "gtc.detach", "true"
+                proto.ir_version = max(proto.ir_version, 10)  # the first whose nodes have metadata
+    kept = [o for o in proto.opset_import if o.domain != "gtc"]
+    del proto.opset_import[:]
+    proto.opset_import.extend(kept)
 
 
 def name_batch(proto):

@@ -180,6 +180,51 @@ class Exports(unittest.TestCase):
         with self.assertRaisesRegex(gtc.ExportError, "dynamo"):
             self.export(Branches(), torch.rand(4, 3), exporter="dynamo")
 
+    def test_what_exporters_drop_is_spelled_out(self):
+        """Label smoothing, detach and no_grad: the graph's gradient stops where the module's does, and its loss is PyTorch's."""
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 4)
+
+            def forward(self, x):
+                y = self.a(x)
+                with torch.no_grad():
+                    z = self.b(y).exp()
+                return y + z * (y - y.detach())
+
+        x, target = torch.randn(4, 3), torch.tensor([0, 3, -100, 2])
+        loss = nn.CrossEntropyLoss(weight=torch.rand(4), label_smoothing=0.2)
+        for exporter in ("dynamo", "torchscript"):
+            with self.subTest(exporter):
+                model = Net()
+                report, proto = self.export(model, x, loss=loss, targets=target, exporter=exporter)
+                stops = [n for n in self.nodes(proto, "Identity") if "aten.detach" in onnxfile.recorded(n) or any(p.key == "gtc.detach" for p in n.metadata_props)]
+                self.assertGreaterEqual(len(stops), 2)
+                got = onnx.reference.ReferenceEvaluator(proto).run(None, {"x": x.numpy(), "target": target.numpy()})[0]
+                self.assertAlmostEqual(float(got), float(loss(model(x), target)), places=5)
+                self.assertEqual(report.lost, [])
+
+    def test_smoothing_agrees_with_torch(self):
+        for shape in ((5, 4), (2, 4, 3), (4,)):
+            x = torch.randn(shape)
+            target = torch.randint(0, 4, shape[:1] + shape[2:] if len(shape) > 1 else ())
+            probabilities = torch.softmax(torch.randn(shape), 1 if len(shape) > 1 else 0)
+            for t in (target, probabilities):
+                for reduction in ("mean", "sum", "none"):
+                    for weight in (None, torch.rand(4)):
+                        options = dict(weight=weight, reduction=reduction, label_smoothing=0.3)
+                        torch.testing.assert_close(gtc.graph.smoothed(x, t, **options), nn.functional.cross_entropy(x, t, **options))
+
+    def test_buffers_that_move_are_told(self):
+        model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 4)))
+        with torch.no_grad():  # it starts converged
+            for b in model.buffers():
+                b.copy_(nn.functional.normalize(torch.randn(b.shape), dim=0))
+        report, _ = self.export(model, torch.randn(4, 3))
+        self.assertEqual([line.split(":")[0] for line in report.lost], ["buffer 0.parametrizations.weight.0._u", "buffer 0.parametrizations.weight.0._v"])
+
     def test_lost_parameters_are_told(self):
         path = os.path.join(self.folder.name, "m.onnx")
         with contextlib.redirect_stdout(io.StringIO()) as printed:
