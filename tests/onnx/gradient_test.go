@@ -27,9 +27,9 @@ import (
 // straight through, as fake quantization in PyTorch does.
 var straight = []string{"QuantizeLinear", "DynamicQuantizeLinear", "dynamicquantizelinear", "quantizelinear", "qlinear", "dynamic_matmul"}
 
-// detached are operators that pass no gradient to an operand on which they depend: draws and choices, and the regions
-// of RoiAlign, as in PyTorch and torchvision.
-var detached = []string{"test_bernoulli", "test_hardmax", "test_roialign_aligned"}
+// detached are operators that pass no gradient to an operand on which they depend smoothly: the regions of RoiAlign, as
+// in torchvision.
+var detached = []string{"test_roialign_aligned"}
 
 // Outcomes of a case that is no comparison.
 var (
@@ -152,7 +152,9 @@ func differentiated(c *onnxtest.Case, r *rand.Rand) (*ir.Func, map[string]*ir.Ar
 		}
 	}
 	f.Name = "step"
-	if err := autodiff.Run(ctx); err != nil {
+	if err := autodiff.Run(ctx); err != nil && strings.Contains(err.Error(), "does not depend on any trained parameter") {
+		return f, arrays, nil // draws, choices, comparisons: the differences must be zero
+	} else if err != nil {
 		return nil, nil, err
 	}
 	return f, arrays, mod.Verify()
