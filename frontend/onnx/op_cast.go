@@ -199,8 +199,7 @@ func (w *walker) cast(n *node, x *val, d dtype.DType) []*val {
 // narrow rounds the float v to the small type d and keeps v's rounded form as the image.
 func (w *walker) narrow(v *ir.Value, d dtype.DType, saturate bool) *val {
 	if saturate {
-		lo, hi := d.Range()
-		v = ops.Clip(w.b, v, lo, hi)
+		v = w.within(v, d)
 	}
 	image := ops.CastThrough(w.b, v, d)
 	return quantized(ops.Cast(w.b, image, d), image)

@@ -100,9 +100,16 @@ func (w *walker) quantise(r, zp *ir.Value, d dtype.DType, saturate bool) *val {
 	if zp != nil {
 		r = ops.Add(w.b, r, ops.Cast(w.b, zp, r.Type.DType))
 	}
-	lo, hi := d.Range()
-	image := ops.Clip(w.b, r, lo, hi)
+	image := w.within(r, d)
 	return quantized(ops.Cast(w.b, image, d), image)
+}
+
+// within clips v to the range of d. The ends are within, as in torch.fake_quantize, whose values lie on them: they get a
+// gradient, which those of a clip do not.
+func (w *walker) within(v *ir.Value, d dtype.DType) *ir.Value {
+	lo, hi := d.Range()
+	inside := ops.And(w.b, ops.Ge(w.b, v, ops.ScalarLike(w.b, v, lo)), ops.Le(w.b, v, ops.ScalarLike(w.b, v, hi)))
+	return ops.Where(w.b, inside, v, ops.Clip(w.b, v, lo, hi))
 }
 
 func importQuantize(w *walker, n *node, in []*val) []*val {
