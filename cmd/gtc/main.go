@@ -2,7 +2,7 @@
 // the work is done by package compiler and those below it.
 package main
 
-//go:generate go test -run TestDocs|TestPublic . -update
+//go:generate go test -run TestDocs|TestOpsDoc|TestPublic . -update
 
 import (
 	"context"

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx"
+)
+
+// listed reads a table of tests/onnx: the case and why it is there.
+func listed(t *testing.T, name string) map[string][]string {
+	t.Helper()
+	data, err := os.ReadFile("../../tests/onnx/testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string][]string{}
+	for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		if name, why, ok := strings.Cut(line, "\t"); ok && i > 0 {
+			by[why] = append(by[why], name)
+		}
+	}
+	return by
+}
+
+// TestOpsDoc holds docs/ops.md to what the importer's table, the test data and the lists of tests/onnx say.
+func TestOpsDoc(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(opsIntro)
+	b.WriteString("\n| operator | opset | forward | gradient | sharding | CPU | CUDA |\n|---|---|---|---|---|---|---|\n")
+	for _, s := range onnx.Survey() {
+		fmt.Fprintf(&b, "| %s | %d-%d | %s | %s | %s | %s | - |\n", s.Op, s.Since, s.Last, s.Forward, s.Gradient, s.Sharding, s.CPU())
+	}
+	b.WriteString("\n## Edges\n\nWhere a function has no derivative or an input is out of range, gtc does what PyTorch does:\n\n| where | what happens |\n|---|---|\n")
+	for _, e := range onnx.Edges {
+		fmt.Fprintf(&b, "| %s | %s |\n", e.Where, e.What)
+	}
+	b.WriteString(unsupportedIntro)
+	section(&b, listed(t, "unsupported.tsv"))
+	if later := listed(t, "notyet.tsv"); len(later) > 0 {
+		b.WriteString("\n## Not yet\n\nThese cases fail in the interpreter or in generated kernels; the importer refuses what it cannot do.\n\n")
+		section(&b, later)
+	}
+	golden(t, "../../docs/ops.md", b.String())
+}
+
+func section(b *strings.Builder, by map[string][]string) {
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		slices.Sort(by[why])
+		names := make([]string, len(by[why]))
+		for i, name := range by[why] {
+			names[i] = strings.TrimPrefix(name, "test_")
+		}
+		fmt.Fprintf(b, "* %s (%d): %s\n", why, len(names), strings.Join(names, ", "))
+	}
+}
+
+const opsIntro = `# ONNX operators
+
+<!-- Made by go generate ./cmd/gtc from the importer's table and from what tests/onnx found; edit neither here. -->
+
+The operators that a model may hold, as ` + "`gtc ops --onnx`" + ` prints them. A number in a column is of cases of the ONNX
+project's backend test data (opset up to 28, IR version 13) that consist of this operator alone.
+
+* opset: the versions of its operator set that are read.
+* forward: yes, or "known operands" when the shape of the result depends on contents: these must be known when compiling.
+* gradient: "yes": agrees with central differences in float64 on the test data (` + "`go test ./tests/onnx -run TestGradients`" + `).
+  "by rule": it becomes core ops that have gradients, each tested by itself, but no case of the data compares it. "zero": as in
+  PyTorch. "straight through": rounding passes the gradient on, as fake quantization in PyTorch does. "none": nothing float flows.
+* sharding: yes when a dimension of it can be split over ranks; "-": every rank computes all of it.
+* CPU: cases that pass in the interpreter and in generated C kernels, of all cases.
+* CUDA: there is no CUDA target yet.
+* An empty cell: the test data has no case of it; gtc's own tests do.
+`
+
+const unsupportedIntro = `
+## Unsupported by design
+
+Cases of the test data that gtc leaves out, by reason:
+
+`
