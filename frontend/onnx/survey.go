@@ -87,7 +87,7 @@ func (s *Support) fromCore(names []string) {
 		s.Gradient = "zero"
 	case s.Compared > 0:
 		s.Gradient = "yes"
-	case rules:
+	case rules || slices.Contains(names, "where"): // a selection passes the gradient of what it selects
 		s.Gradient = "by rule"
 	}
 }
