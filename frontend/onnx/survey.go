@@ -93,7 +93,7 @@ func (s *Support) fromCore(names []string) {
 }
 
 // flatOps are piecewise constant: their gradient is zero, as in PyTorch.
-var flatOps = []string{"Floor", "Ceil", "Round", "Sign", "Hardmax"}
+var flatOps = []string{"Floor", "Ceil", "Round", "Sign", "Hardmax", "Bernoulli"}
 
 // SurveyText prints Survey as columns, an operator a line.
 func SurveyText() string {
