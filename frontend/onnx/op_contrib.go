@@ -27,6 +27,7 @@ var contribRows = []row{
 	{op: "com.microsoft.BiasSplitGelu", since: 1, min: 2, max: 2, rule: importBiasSplitGelu},
 	{op: "com.microsoft.BiasAdd", since: 1, min: 3, max: 3, rule: mapN(ops.Add)},
 	{op: "com.microsoft.BiasSoftmax", since: 1, min: 2, max: 2, rule: importBiasSoftmax},
+	{op: "com.microsoft.Inverse", since: 1, min: 1, max: 1, rule: importInverse},
 	{op: "com.microsoft.GroupNorm", since: 1, min: 3, max: 3, rule: importGroupNormNHWC},
 	{op: "com.microsoft.SkipLayerNormalization", since: 1, min: 3, max: 5, rule: importSkipLayerNorm},
 	{op: "com.microsoft.SkipSimplifiedLayerNormalization", since: 1, min: 3, max: 4, rule: importSkipRMSNorm},
@@ -39,7 +40,7 @@ var contribRows = []row{
 
 // contribAliases are operators of the standard domain that com.microsoft has under the same name and meaning.
 var contribAliases = strings.Fields("Trilu GatherND LayerNormalization SimplifiedLayerNormalization RMSNormalization " +
-	"LinearAttention CausalConvWithState Range Pad QuantizeLinear DequantizeLinear Inverse")
+	"LinearAttention CausalConvWithState Range Pad")
 
 // aliasRows gives the aliases the newest form of their originals in rows, also on the host.
 func aliasRows(rows []row) []row {
@@ -159,6 +160,21 @@ func importFusedConv(w *walker, n *node, in []*val) []*val {
 		}
 		return def
 	}))
+}
+
+// importInverse is the transposed cofactors of each matrix over its determinant.
+func importInverse(w *walker, n *node, in []*val) []*val {
+	b, d := w.b, in[0].t.Dims
+	k := len(d)
+	if k < 2 || d[k-1] != d[k-2] || !in[0].t.DType.IsFloat() {
+		n.fail("operand 0 is %s, want float matrices of as many rows as columns", in[0].t)
+	}
+	x := w.wide(w.value(in[0]))
+	perm := ops.AllDims(x)
+	perm[k-1], perm[k-2] = k-2, k-1
+	det := ops.Reshape(b, ops.Det(b, x), slices.Concat(d[:k-2], []int{1, 1}))
+	y := ops.Div(b, ops.Transpose(b, ops.Cofactor(b, x), perm), ops.BroadcastTo(b, det, d))
+	return outs(ops.Cast(b, y, in[0].t.DType))
 }
 
 func importBiasGelu(tanh bool) rule {
