@@ -7,7 +7,7 @@ import (
 // A file of a few bytes may ask for any amount of work. These limits hold for one import together; every array that is
 // evaluated at import, and every constant of the file that is looked into, is charged here before it is allocated. An
 // import thus needs at most 8*maxFoldTotal = 256 MiB for them, beside a few times the bytes of the file itself (a node
-// costs about 1 KiB, a tensor is mapped and not read). What does not fit is computed by the program instead of at
+// costs 1 to 4 KiB, a tensor is mapped and not read). What does not fit is computed by the program instead of at
 // import; only where its contents decide a shape, that is an error. Limits on loops are in subgraph.go, those on nodes and
 // names in graph.go, those on the encoding in scan.go.
 const (
