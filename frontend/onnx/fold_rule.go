@@ -24,8 +24,8 @@ func foldByRule(r rule) folder {
 		total := 0
 		for i := 0; i < len(w.b.F.Ops); i++ {
 			op := w.b.F.Ops[i]
-			if total += n.foldOp(w.b, op, known); total > 4*maxFold {
-				panic(tooLarge{ir.Errorf(n.located(), "evaluating it at import would take more than %d elements", 4*maxFold)})
+			if total += n.foldOp(w.b, op, known); total > 2*maxFold {
+				panic(tooLarge{ir.Errorf(n.located(), "evaluating it at import would take more than %d elements", 2*maxFold)})
 			}
 		}
 		out := make([]*ir.Array, len(made))

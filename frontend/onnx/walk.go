@@ -427,7 +427,7 @@ func (w *walker) visit(n *node) {
 	out := w.fold(n, in)
 	if out == nil {
 		if row.rule == nil {
-			n.fail("only constant operands are supported, and %s", w.unknown(n, in))
+			n.fail("the shape of its result depends on what its operands hold, which must be known when compiling: %s", w.unknown(n, in))
 		}
 		w.noSequences(n, row, in)
 		out = w.emit(n, row, in)
