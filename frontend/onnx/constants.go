@@ -113,11 +113,26 @@ func (r *roles) unmergeByRecord() error {
 // copyFor is f on a copy of its parameter for the reader u, which PyTorch's record has read fxName.
 func (r *roles) copyFor(u operand, t *tensor, fxName string, f *form) *form {
 	p := f.leaves()[0]
-	name := ""
+	split := func(name string) (module, last string) {
+		i := strings.LastIndexByte(name, '.')
+		return name[:max(i, 0)], name[i+1:]
+	}
+	_, last := split(p.Name)
+	var inModule, alike []string
 	for _, lost := range r.lostNames(r.leftover) {
-		if module := u.n.module; module != "" && lost[:max(strings.LastIndexByte(lost, '.'), 0)] == module && strings.HasSuffix(p.Name, lost[strings.LastIndexByte(lost, '.'):]) {
-			name = lost
+		if module, l := split(lost); module == u.n.module {
+			inModule = append(inModule, lost)
+			if l == last {
+				alike = append(alike, lost)
+			}
 		}
+	}
+	name := ""
+	switch {
+	case len(alike) == 1:
+		name = alike[0]
+	case len(inModule) == 1:
+		name = inModule[0]
 	}
 	if name == "" {
 		name = r.fresh(p.Name + "." + fxName)

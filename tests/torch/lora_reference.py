@@ -12,6 +12,7 @@ import pathlib
 import sys
 
 import numpy as np
+import onnx
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -73,6 +74,17 @@ def run(model, ad, i):
     a, b = pair("in_proj_weight")
     k, v = (model.in_proj_weight + s * b @ a).chunk(2)
     return model.head(F.linear(x, k) * torch.sigmoid(F.linear(x, v)))
+
+
+def forget_paths(path):
+    """Takes out of the file where on this machine its program lies."""
+    m = onnx.load(path)
+    for n in m.graph.node:
+        n.doc_string = ""
+        for p in list(n.metadata_props):
+            if "stack_trace" in p.key:
+                n.metadata_props.remove(p)
+    onnx.save(m, path)
 
 
 def main():
