@@ -308,23 +308,14 @@ func importScan8(w *walker, n *node, in []*val) []*val {
 	lens := w.known(n, in, 0)
 	in = in[1:]
 	s := newScan(w, n, len(in))
-	batch, steps := -1, -1
-	for i, x := range in {
-		if x == nil || len(x.t.Dims) < 1+boolInt(i >= s.states) {
-			n.fail("operand %d has no batch and time dimensions", i+1)
-		}
-		if batch >= 0 && x.t.Dims[0] != batch || i > s.states && x.t.Dims[1] != steps {
-			n.fail("operand %d is %s: its batch or time dimension differs from that of others", i+1, x.t)
-		}
-		if batch = x.t.Dims[0]; i >= s.states {
-			steps = x.t.Dims[1]
-		}
-	}
+	batch, steps := s.sizes(n, in)
 	if lens != nil && len(toInts(n, lens)) != batch {
 		n.fail("%d sequence lengths for a batch of %d", len(lens.I), batch)
 	}
-	results := make([][]*val, len(s.body.out)) // of each sample
+	results, start := make([][]*val, len(s.body.out)), len(w.b.F.Ops) // of each sample
 	for sample := range batch {
+		w.count(n, 1)
+		w.bound(n, start)
 		count := steps
 		if lens != nil {
 			if count = int(lens.I[sample]); count < 0 || count > steps {
@@ -358,4 +349,21 @@ func importScan8(w *walker, n *node, in []*val) []*val {
 		out[i] = w.stack(n, parts, 0, nil)
 	}
 	return out
+}
+
+// sizes checks the batch and time dims of the first form's operands.
+func (s *scanSpec) sizes(n *node, in []*val) (batch, steps int) {
+	batch, steps = -1, -1
+	for i, x := range in {
+		if x == nil || len(x.t.Dims) < 1+boolInt(i >= s.states) {
+			n.fail("operand %d has no batch and time dimensions", i+1)
+		}
+		if batch >= 0 && x.t.Dims[0] != batch || i > s.states && x.t.Dims[1] != steps {
+			n.fail("operand %d is %s: its batch or time dimension differs from that of others", i+1, x.t)
+		}
+		if batch = x.t.Dims[0]; i >= s.states {
+			steps = x.t.Dims[1]
+		}
+	}
+	return batch, steps
 }
