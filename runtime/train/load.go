@@ -32,12 +32,24 @@ func (s *session) loadWeights() error {
 		if err != nil {
 			return usage(err)
 		}
-		if w.Elem() != t.DType || !slices.Equal(w.Shape, s.plan.whole(t)) {
+		if w.Elem() != stored(t.DType) || !slices.Equal(w.Shape, s.plan.whole(t)) {
 			return usagef("%s: %q is %s%v, the program wants %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, s.plan.whole(t))
 		}
 		s.put(t, w.Data, 0)
 	}
 	return nil
+}
+
+// stored is the type in which a safetensors file holds elements of a type: those of 4 and 2 bits, which the arena has a byte
+// each for, are bytes there too.
+func stored(dtype string) string {
+	switch dtype {
+	case "i4", "i2":
+		return "i8"
+	case "u4", "u2", "f4_e2m1":
+		return "u8"
+	}
+	return dtype
 }
 
 // put copies this rank's part of a whole tensor into the arena.
