@@ -189,8 +189,8 @@ func importDequantize(w *walker, n *node, in []*val) []*val {
 	return outs(ops.Cast(w.b, v, to))
 }
 
-// importDynamicQuantize quantises to u8 by the range of x, which 0 is made part of. The range is smallest and largest
-// element, to which the gradient of the scale flows on.
+// importDynamicQuantize quantises to u8 by the range of x, which 0 is made part of. As with PyTorch's observers, no
+// gradient flows to the elements that make the range.
 func importDynamicQuantize(w *walker, n *node, in []*val) []*val {
 	x := w.value(in[0])
 	if x.Type.DType != dtype.F32 {
@@ -200,9 +200,9 @@ func importDynamicQuantize(w *walker, n *node, in []*val) []*val {
 	for i := range all {
 		all[i] = i
 	}
-	zero := ops.Scalar(w.b, dtype.F32, 0)
-	hi := ops.Maximum(w.b, ops.Reshape(w.b, ops.ReduceMax(w.b, x, all...), nil), zero)
-	lo := ops.Minimum(w.b, ops.Reshape(w.b, ops.ReduceMin(w.b, x, all...), nil), zero)
+	zero, still := ops.Scalar(w.b, dtype.F32, 0), ops.Detach(w.b, x)
+	hi := ops.Maximum(w.b, ops.Reshape(w.b, ops.ReduceMax(w.b, still, all...), nil), zero)
+	lo := ops.Minimum(w.b, ops.Reshape(w.b, ops.ReduceMin(w.b, still, all...), nil), zero)
 	scale := ops.CastThrough(w.b, ops.Div(w.b, ops.Sub(w.b, hi, lo), ops.Scalar(w.b, dtype.F32, 255)), dtype.F32)
 	// Zeros alone have no range: any scale will do.
 	scale = ops.Where(w.b, ops.Eq(w.b, scale, zero), ops.Scalar(w.b, dtype.F32, 1), scale)

@@ -50,7 +50,7 @@ func LeakyRelu(b *ir.Builder, x *ir.Value, alpha float64) *ir.Value {
 	return b.Emit(LeakyReluDef, LeakyReluAttrs{alpha}, x)
 }
 
-// Clip bounds numbers; NaN stays NaN. The gradient is 1 inside and at the bounds, as torch.clamp's.
+// Clip bounds numbers; NaN stays NaN. The gradient is 1 inside and 0 at the bounds and beyond, as torch.clamp's.
 func Clip(b *ir.Builder, x *ir.Value, min, max float64) *ir.Value {
 	return b.Emit(ClipDef, ClipAttrs{min, max}, x)
 }
