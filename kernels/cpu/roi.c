@@ -6,6 +6,7 @@
 #include "threads.h"
 
 #define ROI_PIECE 64
+#define ROI_MOST 1000000000L // samples of a bin and direction: more than any image has
 
 #define T float
 #include "roi.h"

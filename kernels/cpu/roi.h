@@ -21,7 +21,7 @@ static ROI_FN(roi_axis) ROI_FN(roi_axis_of)(T lo, T hi, long bins, const roi_dim
 	long n = s->samples;
 	if (n == 0) {
 		T c = step;
-		n = c > 0 ? (long)c : 0;
+		n = c > 0 ? (c < (T)ROI_MOST ? (long)c : ROI_MOST) : 0;
 		if ((T)n < c) n++;
 	}
 	ROI_FN(roi_axis) a = {lo, step, n};
@@ -39,13 +39,23 @@ static inline int ROI_FN(roi_place)(const ROI_FN(roi_axis) * a, long p, long i, 
 	return 1;
 }
 
+// range bounds the samples of bin p that may be inside, so that a box far larger than the image costs no more than it.
+static inline void ROI_FN(roi_range)(const ROI_FN(roi_axis) * a, long p, long size, long *from, long *to) {
+	T unit = a->step / (T)a->samples, base = a->start + (T)p * a->step, n = (T)a->samples;
+	*from = 0, *to = a->samples;
+	if (!(unit > 0)) return;
+	T lo = (-1 - base) / unit - 2, hi = ((T)size - base) / unit + 2;
+	if (lo > 0) *from = lo < n ? (long)lo : a->samples;
+	if (hi < n) *to = hi > 0 ? (long)hi : 0;
+}
+
 typedef struct {
 	long at[ROI_PIECE][4];
 	T weight[ROI_PIECE][4];
 	long n;
 } ROI_FN(roi_list);
 
-// use adds up a piece into out (forward), or spreads *out over it (backward), for one channel's plane.
+// sum and spread go over a piece in one channel's plane: its weighted sum, and v added to each place by its weight.
 static inline T ROI_FN(roi_sum)(const ROI_FN(roi_list) * l, const T *plane) {
 	T sum = 0;
 	for (long k = 0; k < l->n; k++)
@@ -57,35 +67,39 @@ static inline void ROI_FN(roi_spread)(const ROI_FN(roi_list) * l, T *plane, T v)
 		for (int j = 0; j < 4; j++) plane[l->at[k][j]] += l->weight[k][j] * v;
 }
 
+// flush adds a piece to the bin's element o of each channel, or spreads that over the image (back), and empties it.
+static void ROI_FN(roi_flush)(ROI_FN(roi_list) * l, T *o, T *image, long c0, long c1, long bins, long plane, int back) {
+	for (long c = c0; c < c1; c++)
+		if (back)
+			ROI_FN(roi_spread)(l, image + c * plane, o[c * bins]);
+		else
+			o[c * bins] += ROI_FN(roi_sum)(l, image + c * plane);
+	l->n = 0;
+}
+
 // bin visits the samples of bin (p, q) of region r for channels [c0, c1).
 static void ROI_FN(roi_bin)(const roi_dims *s, const ROI_FN(roi_axis) * v, const ROI_FN(roi_axis) * h, long p, long q, T *pooled, T *image, long c0,
                             long c1, int back) {
 	ROI_FN(roi_list) l;
-	long plane = s->height * s->width, bins = s->rows * s->columns;
-	T count = (T)(v->samples * h->samples > 1 ? v->samples * h->samples : 1);
+	long plane = s->height * s->width, bins = s->rows * s->columns, i0, i1, j0, j1;
+	T count = (T)(v->samples > 1 ? v->samples : 1) * (T)(h->samples > 1 ? h->samples : 1), *o = pooled + p * s->columns + q;
+	ROI_FN(roi_range)(v, p, s->height, &i0, &i1);
+	ROI_FN(roi_range)(h, q, s->width, &j0, &j1);
 	l.n = 0;
-	for (long i = 0; i < v->samples; i++) {
-		long y0 = 0, y1 = 0, x0 = 0, x1 = 0;
-		T fy = 0, fx = 0;
-		int in = ROI_FN(roi_place)(v, p, i, s->height, &y0, &y1, &fy);
-		for (long j = 0; j < h->samples; j++) {
-			if (in && ROI_FN(roi_place)(h, q, j, s->width, &x0, &x1, &fx)) {
-				long at[4] = {y0 * s->width + x0, y0 * s->width + x1, y1 * s->width + x0, y1 * s->width + x1};
-				T weight[4] = {(1 - fy) * (1 - fx) / count, (1 - fy) * fx / count, fy * (1 - fx) / count, fy * fx / count};
-				memcpy(l.at[l.n], at, sizeof at);
-				memcpy(l.weight[l.n++], weight, sizeof weight);
-			}
-			if (l.n < ROI_PIECE && (i + 1 < v->samples || j + 1 < h->samples)) continue;
-			for (long c = c0; c < c1; c++) {
-				T *o = pooled + c * bins + p * s->columns + q;
-				if (back)
-					ROI_FN(roi_spread)(&l, image + c * plane, *o);
-				else
-					*o += ROI_FN(roi_sum)(&l, image + c * plane);
-			}
-			l.n = 0;
+	for (long i = i0; i < i1; i++) {
+		long y0, y1, x0, x1;
+		T fy, fx;
+		if (!ROI_FN(roi_place)(v, p, i, s->height, &y0, &y1, &fy)) continue;
+		for (long j = j0; j < j1; j++) {
+			if (!ROI_FN(roi_place)(h, q, j, s->width, &x0, &x1, &fx)) continue;
+			long at[4] = {y0 * s->width + x0, y0 * s->width + x1, y1 * s->width + x0, y1 * s->width + x1};
+			T weight[4] = {(1 - fy) * (1 - fx) / count, (1 - fy) * fx / count, fy * (1 - fx) / count, fy * fx / count};
+			memcpy(l.at[l.n], at, sizeof at);
+			memcpy(l.weight[l.n++], weight, sizeof weight);
+			if (l.n == ROI_PIECE) ROI_FN(roi_flush)(&l, o, image, c0, c1, bins, plane, back);
 		}
 	}
+	if (l.n > 0) ROI_FN(roi_flush)(&l, o, image, c0, c1, bins, plane, back);
 }
 
 // region visits all bins of region r.
