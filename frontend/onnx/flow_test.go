@@ -198,6 +198,24 @@ func TestScanTrainsWhatItsBodyReads(t *testing.T) {
 	if got := paramNames(imported(t, m, Options{}), ir.Param); got != "w" {
 		t.Errorf("parameters %s when the body holds it", got)
 	}
+	parsed, err := Parse(encode(m), "", Options{})
+	if err == nil {
+		_, err = parsed.Import()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := parsed.Export(map[string][]byte{"w": make([]byte, 48)}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &onnxpb.ModelProto{}
+	if err := again.Unmarshal(data); err != nil {
+		t.Fatal(err)
+	}
+	if w := imported(t, again, Options{}).Params[2]; w.Name != "w" || w.Init.Array().F[0] != 0 {
+		t.Errorf("exported, %q holds %v", w.Name, w.Init.Array().F)
+	}
 	if got := f.Results[1].Value.Type; !slices.Equal(got.Dims, []int{2, 4, 5}) {
 		t.Errorf("scan output is %s", got)
 	}
