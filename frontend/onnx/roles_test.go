@@ -159,3 +159,19 @@ func TestNormCalledTwice(t *testing.T) {
 		}
 	}
 }
+
+// So does one that the dynamo exporter recorded as such.
+func TestNormRecordedTwice(t *testing.T) {
+	m := modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 2, 3)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT, 2, 3)},
+		Initializer: []*onnxpb.TensorProto{tensorOf("norm.weight", []int64{3}, 1.0, 1.0, 1.0)},
+		Node: []*onnxpb.NodeProto{
+			called(nodeOf("LayerNormalization", "a", list("x", "norm.weight"), list("h")), "aten.layer_norm.default](args = (%x, [3], %p_norm_weight), kwargs = {})"),
+			called(nodeOf("LayerNormalization", "b", list("h", "norm.weight"), list("y")), "aten.layer_norm.default](args = (%h, [3], %p_norm_weight), kwargs = {})"),
+		},
+	})
+	if got := trained(t, signed(m, "norm.weight")); got != "norm.weight" {
+		t.Errorf("trains %q, not one scale", got)
+	}
+}

@@ -94,6 +94,9 @@ func (r *roles) unmergeByNode() {
 			if r.m.torchScript() && calledAgain(t.name, u.n.loc.Node) {
 				continue
 			}
+			if placeholder, _ := fxOperand(u.n, u.i, t.typ.Dims); placeholder != "" && r.m.torch.params[placeholder] == s.param().Name {
+				continue // recorded as a use of that very parameter, by a module that is called twice
+			}
 			if part := normPart(u); part != "" && normPart(uses[0]) != "" {
 				p := r.add(t, path.Join(u.n.loc.Node, part), direct, RoleParameter,
 					fmt.Sprintf("its own copy of %q, which several norms share because all its values are equal", t.name))

@@ -277,7 +277,7 @@ def transformer():
 
 def encoder_layer():
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="relu")
-    return job(Fn(lambda s, x: s.out(s.enc(x).mean(0)), enc=nn.TransformerEncoder(layer, 2), out=nn.Linear(16, CLASSES)), torch.randn(6, BATCH, 16), target=classes())
+    return job(Fn(lambda s, x: s.out(s.enc(x.transpose(0, 1)).mean(0)), enc=nn.TransformerEncoder(layer, 2), out=nn.Linear(16, CLASSES)), torch.randn(BATCH, 6, 16), target=classes())
 
 
 def fourier_field():
