@@ -39,6 +39,9 @@ const packages = 8
 const shared = "../../../shared/onnx/backend-test-data.tar.gz"
 
 func TestBackend(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds kernels")
+	}
 	cases, err := onnxtest.Read(shared, wanted(t))
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("shared/ is absent: no backend test data")

@@ -20,13 +20,7 @@ import (
 )
 
 // reasons are why a case may be unsupported by design.
-var reasons = []string{
-	"strings",
-	"image decoding",
-	"the shape of a result depends on data that is not known when compiling",
-	"control flow that depends on data that is not known when compiling",
-	"ai.onnx.ml: classical machine learning on strings and maps",
-}
+var reasons = []string{"strings", "image decoding"}
 
 // drawn are cases whose outputs are drawn from numpy's generator: gtc's numbers are others, so only types are compared.
 var drawn = map[string]bool{
