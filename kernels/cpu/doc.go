@@ -13,6 +13,10 @@
 // NameWorkspace gives the bytes that ws must hold: a multiple of 64, a function of the shape alone (not of the thread
 // count, so that a compiler may plan it ahead), possibly 0, in which case ws may be nil.
 //
+// Templates that work on any element type take its code (ElemF32, …) as an integer: one C body, instantiated by macro. They
+// are the ones that the compiler falls back on; float32 has faster ones where that matters. Types of 16 bits and fewer are
+// computed in float32, by casts around the call.
+//
 // Buffers are dense and row-major unless strides are given, hold float32 unless said otherwise, and should be 64-byte
 // aligned (no kernel needs it; speed does). Inputs and outputs must not overlap unless said otherwise. Pointers may be
 // nil only where the text says so.
