@@ -229,7 +229,7 @@ func (r *roles) warnFolded() {
 	for _, name := range r.lostNames(r.leftover) {
 		if computed[name] {
 			lost = append(lost, name)
-		} else {
+		} else if !r.tellTied(name) {
 			dropped = append(dropped, name)
 		}
 	}
@@ -241,4 +241,27 @@ func (r *roles) warnFolded() {
 		r.m.warn("the file has no tensor of the PyTorch parameters %s: they are tied to others, or the exporter left out a product with ones or a "+
 			"sum with zeros, which is then not trained. %s", strings.Join(dropped, ", "), instead)
 	}
+}
+
+// tellTied notes, with the parameter that PyTorch's parameter called name is the same tensor as, that it is: a node made in
+// the module of name reads it under its other name. It reports whether there is one.
+func (r *roles) tellTied(name string) bool {
+	module := name[:max(strings.LastIndexByte(name, '.'), 0)]
+	for _, t := range r.m.initList {
+		for _, u := range r.uses[t.name] {
+			s := r.byUse[u]
+			if s == nil {
+				s = r.byName[t.name]
+			}
+			if s == nil || s.constant() || module == "" || u.n.module != module {
+				continue
+			}
+			p := s.param()
+			if own := p.Name[:max(strings.LastIndexByte(p.Name, '.'), 0)]; own != module && r.m.torch.kinds[p.Name] == "PARAMETER" {
+				p.Reason += fmt.Sprintf("; %q is the same tensor", name)
+				return true
+			}
+		}
+	}
+	return false
 }
