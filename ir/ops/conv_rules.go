@@ -86,22 +86,35 @@ func convEval(term func(x, w, y *float64)) func(op *ir.Op, in []*ir.Array) []*ir
 
 // eachProduct calls f with the positions of the elements of x, w and y of every product in the sum
 // y[n,o,p] += x[n, (o's group)*Cg + c, p*stride - pad + k*dilation] * w[o,c,k].
+//
+// It goes along rows of the last dim: those of its positions whose operand is no padding are a range.
 func (a ConvAttrs) eachProduct(d convDims, f func(xi, wi, yi int)) {
-	sx := ir.Strides(d.x)
-	perGroup := d.w[0] / a.Groups
-	each(d.y, func(iy []int, yi int) {
-		each(d.w[1:], func(iw []int, flat int) {
-			o, c := iy[1], iw[0]
-			xi := iy[0]*sx[0] + (o/perGroup*d.w[1]+c)*sx[1]
-			for i := 2; i < len(d.x); i++ {
-				p := iy[i]*a.Strides[i-2] - a.Pads[i-2] + iw[i-1]*a.Dilations[i-2]
-				if p < 0 || p >= d.x[i] {
-					return
+	last := len(d.x) - 1
+	sx, sy := ir.Strides(d.x), ir.Strides(d.y)
+	perGroup, stride := d.w[0]/a.Groups, a.Strides[last-2]
+	each(d.w, func(iw []int, wi int) {
+		o, c := iw[0], iw[1]
+		shift := iw[last]*a.Dilations[last-2] - a.Pads[last-2]
+		room := d.x[last] - 1 - shift
+		if room < 0 {
+			return
+		}
+		from, to := max(0, (stride-1-shift)/stride), min(d.y[last], room/stride+1)
+		for n := range d.x[0] {
+			each(d.y[2:last], func(iy []int, _ int) {
+				xi, yi := n*sx[0]+(o/perGroup*d.w[1]+c)*sx[1]+shift, n*sy[0]+o*sy[1]
+				for i, q := range iy {
+					p := q*a.Strides[i] - a.Pads[i] + iw[i+2]*a.Dilations[i]
+					if p < 0 || p >= d.x[i+2] {
+						return
+					}
+					xi, yi = xi+p*sx[i+2], yi+q*sy[i+2]
 				}
-				xi += p * sx[i]
-			}
-			f(xi, o*ir.Product(d.w[1:])+flat, yi)
-		})
+				for q := from; q < to; q++ {
+					f(xi+q*stride, wi, yi+q)
+				}
+			})
+		}
 	})
 }
 
