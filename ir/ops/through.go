@@ -91,7 +91,7 @@ func throughType(op *ir.Op) ([]ir.Type, error) {
 		return nil, fmt.Errorf("operand 0 is %s, want a float type", t)
 	}
 	if a, ok := op.Attrs.(CastThroughAttrs); ok && !a.To.IsFloat() {
-		return nil, fmt.Errorf("To is %s, want a float type", a.To)
+		return nil, fmt.Errorf("attribute to is %s, want a float type", a.To)
 	}
 	return types(t)
 }
