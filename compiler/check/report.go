@@ -187,21 +187,21 @@ func (r *Report) gradients(ref, got *npz.File, params []*onnx.Parameter) error {
 	return nil
 }
 
-// match finds the gradient of the parameter that the reference calls name: by that name, or by the file's tensor
-// that holds it, turned back when the exporter had transposed it.
+// match finds the gradient of the parameter that the reference calls name: by that name, by another name of the same
+// tensor, or by the file's tensor that holds it, turned back when the exporter had transposed it.
 func match(got *npz.File, name string, params []*onnx.Parameter) ([]float64, []int) {
 	if x, shape, err := read(got, "grad/"+name); err == nil {
 		return x, shape
 	}
 	for _, p := range params {
-		if p.Initializer != name {
+		if p.Initializer != name && !slices.Contains(p.Aliases, name) {
 			continue
 		}
 		x, shape, err := read(got, "grad/"+p.Name)
 		if err != nil {
 			continue
 		}
-		if p.Transposed && len(shape) == 2 {
+		if p.Initializer == name && p.Transposed && len(shape) == 2 {
 			return transpose(x, shape[0], shape[1]), []int{shape[1], shape[0]}
 		}
 		return x, shape

@@ -48,14 +48,16 @@ func TestReport(t *testing.T) {
 		array("out0", []int{2}, 3, 4), array("loss", nil, 2),
 		array("grad/w", []int{2, 3}, 1, 2, 3, 4, 5, 6), // the file has it transposed, as w_T
 		array("grad/b", []int{2}, 0, 1e-17),            // zero but for rounding
+		array("grad/tied", []int{1}, 2),                // another name of head
 		array("grad/gone", []int{1}, 1),
 		array("curve/sgd", []int{3}, 2, 1, 1e-6))
 	got := file(t,
 		array("out0", []int{2}, 3, 4.5), array("loss", []int{3}, 2.02, 1, 1e-6+2e-7),
 		array("grad/w_T", []int{3, 2}, 1, 4, 2, 5, 3, 6),
+		array("grad/head", []int{1}, 2),
 		array("grad/b", []int{2}, 1e-8, 0))
 	r := &Report{Tol: 0.2, Curves: map[string]float64{}}
-	params := []*onnx.Parameter{{Name: "w_T", Initializer: "w", Transposed: true}}
+	params := []*onnx.Parameter{{Name: "w_T", Initializer: "w", Transposed: true}, {Name: "head", Initializer: "val_1", Transposed: true, Aliases: []string{"tied"}}}
 	if err := r.compare(ref, got, params); err != nil {
 		t.Fatal(err)
 	}

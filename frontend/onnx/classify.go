@@ -59,11 +59,19 @@ func fxOperand(n *node, i int, dims []int) (string, layout) {
 		if c.is("embedding") && i == 0 {
 			return c.arg(0), direct
 		}
+	case "GatherND":
+		// The indexed dims stand first after a transpose, which the exporter folds; it moves nothing when they are the first ones.
+		if c.is("index") && i == 0 && len(c.args) > 1 && leadingRE.MatchString(c.args[1]) {
+			return c.arg(0), direct
+		}
 	case "PRelu":
 		return c.arg(i), direct
 	}
 	return "", direct
 }
+
+// leadingRE matches the list of aten.index's operands when no dim before an indexed one is whole.
+var leadingRE = regexp.MustCompile(`^\[%\w+(, %\w+)*\]$`)
 
 // fxPointwise is fxOperand for the scale and shift steps of decomposed calls.
 func fxPointwise(n *node, i int, dims []int) (string, layout) {

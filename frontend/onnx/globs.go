@@ -259,6 +259,7 @@ func (r *roles) tellTied(name string) bool {
 			p := s.param()
 			if own := p.Name[:max(strings.LastIndexByte(p.Name, '.'), 0)]; own != module && r.m.torch.kinds[p.Name] == "PARAMETER" {
 				p.Reason += fmt.Sprintf("; %q is the same tensor", name)
+				p.Aliases = append(p.Aliases, name)
 				return true
 			}
 		}

@@ -33,6 +33,8 @@ type Parameter struct {
 	Initializer string `json:"initializer,omitempty"`
 	// Origin is the PyTorch parameter that this one is a part of, when the exporter kept no more than that.
 	Origin string `json:"origin,omitempty"`
+	// Aliases are the other names under which PyTorch's module holds the same tensor.
+	Aliases []string `json:"aliases,omitempty"`
 	// Transposed says that the file stores the transpose.
 	Transposed bool `json:"transposed,omitempty"`
 

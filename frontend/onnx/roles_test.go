@@ -53,6 +53,22 @@ func TestTiedHead(t *testing.T) {
 	}
 }
 
+// Experts chosen by x[i]: the file keeps a transpose of x that moves nothing, under a name of the exporter's. It is x, of all
+// its elements; with a whole dim before the indexed one (x[:, i]) it is not.
+func TestIndexedExperts(t *testing.T) {
+	for args, want := range map[string]string{"(%p_experts_up, [%i])": "experts.up", "(%p_experts_up, [None, %i])": ""} {
+		got := trained(t, signed(modelOf(17, &onnxpb.GraphProto{
+			Input:       []*onnxpb.ValueInfoProto{portOf("i", onnxpb.TensorProto_INT64, 3, 1)},
+			Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT, 3, 2, 2)},
+			Initializer: []*onnxpb.TensorProto{ramp("val_3", 0.1, 4, 2, 2)},
+			Node:        []*onnxpb.NodeProto{called(nodeOf("GatherND", "index", list("val_3", "i"), list("y")), "aten.index.Tensor](args = "+args+", kwargs = {})")},
+		}), "experts.up"))
+		if got != want {
+			t.Errorf("%s: trains %q, want %q", args, got, want)
+		}
+	}
+}
+
 // The first step of an unrolled recurrent network adds a bias to the product of a zero state, which is folded: the
 // bias gets the gradient of that step too.
 func TestFoldedBiasRows(t *testing.T) {

@@ -334,7 +334,7 @@ def whisper():
     config = WhisperConfig(
         vocab_size=VOCAB, num_mel_bins=16, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64,
         max_source_positions=16, max_target_positions=16, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)
-    return language(WhisperForConditionalGeneration(config), {"input_features": torch.randn(BATCH, 16, 32), "decoder_input_ids": tokens()})
+    return language(WhisperForConditionalGeneration(config), {"input_features": torch.randn(BATCH, 16, 32), "decoder_input_ids": tokens(), "decoder_attention_mask": torch.ones(BATCH, SEQ, dtype=torch.int64)})
 
 
 def wav2vec2():
