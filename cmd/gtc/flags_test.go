@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/passes/optimizer"
@@ -22,6 +23,26 @@ func TestRuleFlags(t *testing.T) {
 					t.Errorf("%s is said to read --%s, which is no flag", name, f)
 				}
 			}
+		}
+	}
+}
+
+// TestLoRAFlag: what --lora refuses, and that it says why.
+func TestLoRAFlag(t *testing.T) {
+	for value, want := range map[string]string{
+		"rank=8,target=*.q":               "",
+		"rank=0,target=*.q":               "rank must be at least 1",
+		"rank=8,alpha=0,target=*.q":       "alpha is 0: it must be above 0",
+		"rank=8,alpha=-1,target=*.q":      "alpha is -1: it must be above 0",
+		"rank=8,alpha=nan,target=*.q":     "alpha is nan: it must be above 0",
+		"rank=8,alpha=inf,target=*.q":     "alpha is inf: it must be above 0",
+		"rank=8":                          "which weights get adapters",
+		"rank=8,target=*.q,something=odd": "write rank=N,target=GLOB",
+	} {
+		m := modelFlags{lora: []string{value}}
+		err := m.adapters()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("--lora %s: %v, want %q", value, err, want)
 		}
 	}
 }

@@ -56,7 +56,11 @@ training and why. --train, --freeze, --tie and --untie show their effect here as
 }
 
 func printInfo(w io.Writer, info *onnx.Info) {
-	fmt.Fprintf(w, "%s: opset %d, IR version %d, by %s\n", info.Model, info.Opset, info.IRVersion, printable.Line(info.Producer))
+	by := printable.Line(info.Producer)
+	if by == "" {
+		by = "a producer that it does not name"
+	}
+	fmt.Fprintf(w, "%s: opset %d, IR version %d, by %s\n", info.Model, info.Opset, info.IRVersion, by)
 	for _, p := range info.Inputs {
 		fmt.Fprintf(w, "input    %s %s%v\n", printable.Line(p.Name), p.DType, p.Dims)
 	}

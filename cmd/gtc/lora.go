@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -105,7 +106,9 @@ func (m *modelFlags) adapters() error {
 			case key == "rank":
 				l.Rank, err = strconv.Atoi(text)
 			case key == "alpha":
-				l.Alpha, err = strconv.ParseFloat(text, 64)
+				if l.Alpha, err = strconv.ParseFloat(text, 64); err == nil && (!(l.Alpha > 0) || math.IsInf(l.Alpha, 0)) {
+					return fmt.Errorf("--lora: alpha is %s: it must be above 0 and finite (the adapters are scaled by alpha/rank)", text)
+				}
 			case key == "seed":
 				l.Seed, err = strconv.ParseUint(text, 10, 64)
 			case key == "target":
@@ -126,9 +129,6 @@ func (m *modelFlags) adapters() error {
 		l.Rank = 8 // as in peft
 	case l.Rank < 1:
 		return fmt.Errorf("--lora: rank must be at least 1")
-	}
-	if !(l.Alpha >= 0) {
-		return fmt.Errorf("--lora: alpha cannot be negative")
 	}
 	if len(l.Targets) == 0 {
 		return fmt.Errorf("--lora: say which weights get adapters, such as target='*.q_proj.weight'; gtc inspect lists them")

@@ -211,3 +211,20 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { costly(t, "a fuzzed file", data, Options{Batch: 2}) })
 }
+
+// TestInspectTellsOpenDims: a matrix whose rows are an open dimension fits only by chance when that counts as 1.
+func TestInspectTellsOpenDims(t *testing.T) {
+	m := linearModel()
+	dim := m.Graph.Input[0].Type.GetTensorType().Shape.Dim[1]
+	dim.Value = &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "k"}
+	p, err := Parse(encode(m), "", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, err = p.Inspect()
+	want := "note: open dimensions count as 1 here: batch, k; bind them with --batch N or --dim k=N"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v\nlacks %s", err, want)
+	}
+}

@@ -1,9 +1,11 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
@@ -50,10 +52,10 @@ func (m *Model) Inspect() (*Info, error) {
 	view := *m
 	view.Warnings = slices.Clone(m.Warnings)
 	view.imported = nil
-	view.bindOpen()
+	taken := view.bindOpen()
 	res, err := view.importOnce()
 	if err != nil {
-		return nil, m.located(err)
+		return nil, taken.tell(m.located(err))
 	}
 	m.roles = view.roles
 	f := res.module.Funcs[0]
@@ -94,8 +96,21 @@ func (m *Model) Parameters() []*Parameter {
 	return m.roles.params
 }
 
-// bindOpen gives size 1 to dimensions that nothing binds.
-func (m *Model) bindOpen() {
+// openDims names dimensions that count as 1 because nothing binds them.
+type openDims []string
+
+// tell adds to a fault that 1 may be the wrong size: it can be the only reason why operands do not fit.
+func (o openDims) tell(err error) error {
+	var e *ir.Error
+	if len(o) > 0 && errors.As(err, &e) {
+		e.Note("open dimensions count as 1 here: %s; bind them with --batch N or --dim %s=N", strings.Join(o, ", "), o[len(o)-1])
+	}
+	return err
+}
+
+// bindOpen gives size 1 to dimensions that nothing binds, and returns their names.
+func (m *Model) bindOpen() openDims {
+	var taken openDims
 	dims := maps.Clone(m.opts.Dims)
 	if dims == nil {
 		dims = map[string]int{}
@@ -110,10 +125,12 @@ func (m *Model) bindOpen() {
 				continue
 			}
 			dims[name] = 1
+			taken = append(taken, name)
 			m.warn("dimension %q is open; sizes and costs are for %s=1 (--dim %s=N)", name, name, name)
 		}
 	}
 	m.opts.Dims = dims
+	return taken
 }
 
 func port(name string, t ir.Type) Port {

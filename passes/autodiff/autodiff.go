@@ -115,7 +115,8 @@ func (d *differ) reverse(loss *ir.Value) error {
 		d.b.Loc = d.c.Loc(loss.Op.Loc)
 	}
 	if !d.active[loss] {
-		return ir.Errorf(d.b.Loc, "the loss does not depend on any trained parameter")
+		return ir.Errorf(d.b.Loc, "the loss does not depend on any trained parameter").
+			Note("gtc inspect lists the file's tensors, and why each is trained or not; --train GLOB trains more of them")
 	}
 	d.sum.Add(loss, ops.ScalarLike(d.b, loss, 1))
 	for i := len(forward) - 1; i >= 0; i-- {

@@ -15,6 +15,8 @@ class GtcError(RuntimeError):
 def binary():
     """The path of the gtc binary: $GTC, or gtc on the PATH, or bin/gtc above the working folder or this package."""
     if named := os.environ.get("GTC"):
+        if shutil.which(named) is None:
+            raise GtcError(f"$GTC is {named}, which is not a program that can be run")
         return named
     if found := shutil.which("gtc"):
         return found

@@ -41,6 +41,8 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
     """
     if exporter not in ("auto", *EXPORTERS):
         raise ValueError(f"exporter is auto, dynamo or torchscript, not {exporter!r}")
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model is a {type(model).__name__}, not a torch.nn.Module")
     path = os.fspath(path)
     report = Report(path, loss=loss if isinstance(loss, str) else "graph" if loss is not None else "")
     inner = None if isinstance(loss, str) else loss

@@ -126,6 +126,8 @@ def read_safetensors(path):
     """{name: tensor} of a safetensors file."""
     data = path.read_bytes()
     try:
+        if len(data) < 8:
+            raise ValueError(f"it has {len(data)} bytes")
         (size,) = struct.unpack_from("<Q", data)
         if len(data) < 8 + size:
             raise ValueError(f"it ends at byte {len(data)}, its header at {8 + size}")

@@ -13,6 +13,7 @@ import struct
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -268,6 +269,12 @@ class Names(unittest.TestCase):
         flags = binary.arguments(dict(dp=2, sync_bn=True, tie=["a=b", "c=d"], dim={"seq": 8}, total_steps=None, stop_after=False))
         self.assertEqual(flags, ["--dp", "2", "--sync-bn", "--tie", "a=b", "--tie", "c=d", "--dim", "seq=8"])
 
+    def test_wrong_uses_are_told(self):
+        with mock.patch.dict(os.environ, GTC="/no/such/gtc"), self.assertRaisesRegex(gtc.GtcError, "/no/such/gtc, which is not a program"):
+            gtc.run("out")
+        with self.assertRaisesRegex(ValueError, "model is a function, not"):
+            gtc.export(lambda x: x, torch.ones(2), "never.onnx")
+
 
 def write_safetensors(path, tensors):
     header, data = {}, b""
@@ -346,9 +353,9 @@ class States(unittest.TestCase):
             self.assertTrue(torch.equal(t, before[n]), f"{n} was changed")
         with self.assertRaisesRegex(gtc.StateError, "other shapes"):
             gtc.load_state(self.model, path, strict=False)
-        for text in (b"", b"12345678", struct.pack("<Q", 99) + b"{}"):
+        for text, why in (b"", "it has 0 bytes"), (b"12345678", "it ends at byte 8"), (struct.pack("<Q", 99) + b"{}", "it ends at byte 10"):
             path.write_bytes(text)
-            with self.assertRaisesRegex(gtc.StateError, "damaged"):
+            with self.assertRaisesRegex(gtc.StateError, "damaged .*" + why):
                 gtc.load_state(self.model, path)
         with self.assertRaisesRegex(gtc.StateError, "does not exist"):
             gtc.load_state(self.model, self.folder / "none")
