@@ -149,14 +149,17 @@ func (r *Report) gradients(ref, got *npz.File, params []*onnx.Parameter) error {
 		if !ok {
 			continue
 		}
-		have, shape := match(got, name, params)
-		if have == nil {
-			r.Unmatched = append(r.Unmatched, name)
-			continue
-		}
 		want, wantShape, err := read(ref, key)
 		if err != nil {
 			return err
+		}
+		have, shape := match(got, name, params)
+		if have == nil {
+			have = matchRows(got, name, params, want, wantShape)
+		}
+		if have == nil {
+			r.Unmatched = append(r.Unmatched, name)
+			continue
 		}
 		if len(shape) == 2 && len(wantShape) == 2 && shape[0] == wantShape[1] && shape[1] == wantShape[0] && shape[0] != shape[1] {
 			have = transpose(have, shape[0], shape[1])
