@@ -74,6 +74,11 @@ func Run(o *Options) (*Report, error) {
 	for _, t := range tensors {
 		rep.Bytes += len(t.Data)
 	}
+	if o.MergeLoRA {
+		if err := hasAdapters(folder); err != nil {
+			return nil, err
+		}
+	}
 	if o.MergeLoRA && format == Safetensors {
 		if tensors, err = merge(folder, tensors); err != nil {
 			return nil, err
@@ -231,11 +236,24 @@ func (r *Report) names(f *compiler.Folder, tensors []safetensors.Tensor) error {
 	return nil
 }
 
+// hasAdapters refuses --merge-lora where there is nothing that it could merge, in either format: adapters that a model brings
+// along are parameters of its own.
+func hasAdapters(f *compiler.Folder) error {
+	if f == nil {
+		return compiler.Input(errors.New("--merge-lora needs the compiled folder, which holds the weights below the adapters"))
+	}
+	opt, err := f.Options()
+	if err != nil {
+		return err
+	}
+	if opt.Import.LoRA.Rank == 0 {
+		return compiler.Input(fmt.Errorf("--merge-lora: %s was compiled without --lora", opt.Out))
+	}
+	return nil
+}
+
 // merge gives the parameters of the model with the adapters among tensors added to the weights below them.
 func merge(f *compiler.Folder, tensors []safetensors.Tensor) ([]safetensors.Tensor, error) {
-	if f == nil {
-		return nil, compiler.Input(errors.New("--merge-lora needs the compiled folder, which holds the weights below the adapters"))
-	}
 	opt, err := f.Options()
 	if err != nil {
 		return nil, err
@@ -247,9 +265,6 @@ func merge(f *compiler.Folder, tensors []safetensors.Tensor) ([]safetensors.Tens
 	defer m.Close()
 	if _, err := m.Import(); err != nil {
 		return nil, compiler.Input(err)
-	}
-	if !slices.ContainsFunc(m.Parameters(), (*onnx.Parameter).Adapted) {
-		return nil, compiler.Input(errors.New("--merge-lora: the model was compiled without --lora"))
 	}
 	weights := map[string][]byte{}
 	for _, t := range tensors {

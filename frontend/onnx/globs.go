@@ -9,11 +9,11 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 )
 
-// glob compiles a pattern in which * stands for any text, dots and slashes included, and ? for one character.
+// glob compiles a pattern in which * stands for any text, dots, slashes and line ends included, and ? for one character.
 func glob(pattern string) *regexp.Regexp {
 	q := regexp.QuoteMeta(pattern)
 	q = strings.ReplaceAll(strings.ReplaceAll(q, `\*`, ".*"), `\?`, ".")
-	return regexp.MustCompile("^" + q + "$")
+	return regexp.MustCompile("(?s)^" + q + "$")
 }
 
 func matches(patterns []string, name string) bool {

@@ -201,6 +201,9 @@ func TestRoles(t *testing.T) {
 }
 
 func TestGlobs(t *testing.T) {
+	if name := "two\nlines\xff"; !matches([]string{"*"}, name) || !matches([]string{"two?lines*"}, name) || matches([]string{"two"}, name) {
+		t.Errorf("globs and %q", name)
+	}
 	params := func(o Options) string {
 		o.Batch = 2
 		return paramNames(imported(t, normModel(), o), ir.Param)
