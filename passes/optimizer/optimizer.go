@@ -129,6 +129,9 @@ func (u *updater) prepare(grads []grad) {
 	if u.step = u.f.Param("step"); u.step == nil {
 		u.step = b.Param("step", ir.T(dtype.I64), ir.State)
 	}
+	if u.step.Role != ir.State {
+		panic(ir.Errorf(ir.Loc{}, "the model has a tensor %q %s, which is the name of the counter of steps in checkpoints: rename it", u.step.Name, u.step.Type))
+	}
 	done := b.Rename(ops.Cast(b, u.step, dtype.F64), "done")
 	u.t = b.Rename(ops.AddScalar(b, done, 1), "t")
 	u.lr = b.Rename(schedule(b, done, u.opt.LR, u.c.Opt.Schedule), "lr.f64")
