@@ -165,6 +165,16 @@ func (m *matcher) logSoftmax(b *ir.Builder, op *ir.Op) *ir.Value {
 	return ops.LogSoftmax(b, s.In[0], s.Attrs.(ops.SoftmaxAttrs).Dim)
 }
 
+// logSigmoid matches log(sigmoid(x)), as exporters write torch.nn.functional.logsigmoid.
+func (m *matcher) logSigmoid(b *ir.Builder, op *ir.Op) *ir.Value {
+	s := algebra.Made(op.In[0], ops.SigmoidDef)
+	if s == nil {
+		return nil
+	}
+	m.c.Remark(op.Out[0], "is -softplus(-x) because it is log(sigmoid(x)), which underflows")
+	return ops.Neg(b, ops.Softplus(b, ops.Neg(b, s.In[0])))
+}
+
 // pickIgnore is the ignored target of a raised cross entropy: PyTorch's default, which a gather of classes
 // could not have read.
 const pickIgnore = -100

@@ -97,7 +97,9 @@ func (m *matcher) step(b *ir.Builder, op *ir.Op) []*ir.Value {
 	case ops.DivDef:
 		v = m.norm(b, op)
 	case ops.LogDef:
-		v = m.logSoftmax(b, op)
+		if v = m.logSoftmax(b, op); v == nil {
+			v = m.logSigmoid(b, op)
+		}
 	case ops.NegDef:
 		v = m.xent(b, op)
 	}
