@@ -188,11 +188,11 @@ func attrExtremes(n *onnxpb.NodeProto, a *onnxpb.AttributeProto, try func(value 
 	}
 }
 
-// TestExtremes sets numbers of the ONNX project's cases to absurd values: all of them with GTC_TEST_SWEEP=1 (some
+// TestExtremes sets numbers of the ONNX project's cases to absurd values: all of them with GTC_LONG=1 (some
 // minutes), a few without.
 func TestExtremes(t *testing.T) {
 	r, one := rand.New(rand.NewPCG(5, 6)), 60
-	if os.Getenv("GTC_TEST_SWEEP") != "" {
+	if os.Getenv("GTC_LONG") != "" {
 		one = 1
 	}
 	keep := func() bool { return r.IntN(one) == 0 }
