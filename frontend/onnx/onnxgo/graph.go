@@ -34,8 +34,9 @@ type Graph struct {
 	calls   []call
 	bound   *onnx.Model
 	dir     string
-	own     bool // dir is temporary
-	built   map[string]string
+	own     bool   // dir is temporary
+	built   string // what the program in infers was built for
+	infers  string // its folder
 }
 
 // call is one operation: attributes, operands and results in order.
@@ -46,12 +47,13 @@ type call struct {
 
 // Node is a value of the graph. It satisfies graph.Node, onnx.Namer and onnx.DataCarrier.
 type Node struct {
-	id   int64
-	name string
-	t    tensor.Tensor
-	g    *Graph
-	made bool // by an operation
-	set  bool // its tensor was set after the last operation came, so it is data and no weight
+	id    int64
+	name  string
+	t     tensor.Tensor
+	g     *Graph
+	made  bool // by an operation
+	times int  // how often its tensor was set
+	set   bool // its tensor was set after the last operation came, so it is data and no weight
 }
 
 // New makes an empty graph, to be given to onnx.NewModel.
@@ -59,8 +61,7 @@ func New(opt Options) *Graph {
 	if opt.Opset == 0 {
 		opt.Opset = DefaultOpset
 	}
-	return &Graph{WeightedDirectedGraph: simple.NewWeightedDirectedGraph(0, math.Inf(1)), opt: opt, byID: map[int64]*Node{},
-		built: map[string]string{}}
+	return &Graph{WeightedDirectedGraph: simple.NewWeightedDirectedGraph(0, math.Inf(1)), opt: opt, byID: map[int64]*Node{}}
 }
 
 // Load decodes an ONNX file with onnx-go into a new graph, with the opset that the file names. The error is onnx-go's, or
@@ -106,8 +107,9 @@ func (g *Graph) Close() error {
 	if !g.own {
 		return nil
 	}
-	g.own, g.built = false, map[string]string{}
-	return os.RemoveAll(g.dir)
+	dir := g.dir
+	g.own, g.dir, g.built, g.infers = false, "", "", ""
+	return os.RemoveAll(dir)
 }
 
 // NewNode makes a node that AddNode will add. Numbers are given in order, as onnx.Model.SetInput assumes.
@@ -174,12 +176,13 @@ func (n *Node) SetName(name string) { n.name = name }
 // GetName is the value's name in the file.
 func (n *Node) GetName() string { return n.name }
 
-// SetTensor gives the node contents: an input's data, or a weight.
+// SetTensor gives the node contents: an input's data, or a weight. A weight whose elements the caller changes in place
+// must be set again, or Run goes on with the old ones.
 func (n *Node) SetTensor(t tensor.Tensor) error {
 	if _, err := protoType(t); err != nil {
 		return fmt.Errorf("onnxgo: %q: %w", n.name, err)
 	}
-	n.t, n.set = t, true
+	n.t, n.set, n.times = t, true, n.times+1
 	return nil
 }
 

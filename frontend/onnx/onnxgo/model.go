@@ -3,7 +3,6 @@ package onnxgo
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/gogo/protobuf/proto"
@@ -92,9 +91,9 @@ func (g *Graph) model(batch int) ([]byte, error) {
 		}
 		gp.Initializer = append(gp.Initializer, p)
 	}
-	usesMicrosoft := false
+	usesMicrosoft, known := false, gtconnx.Operators()
 	for i := range g.calls {
-		p, err := g.calls[i].proto(i)
+		p, err := g.calls[i].proto(i, known)
 		if err != nil {
 			return nil, err
 		}
@@ -123,14 +122,10 @@ func valueInfo(name string, e *element, dims []int) *onnxpb.ValueInfoProto {
 	return &onnxpb.ValueInfoProto{Name: &name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: t}}}
 }
 
-// proto is the operation as a node of the file.
-func (c *call) proto(i int) (*onnxpb.NodeProto, error) {
+// proto is the operation as node i of the file; known are the names of all operators, sorted.
+func (c *call) proto(i int, known []string) (*onnxpb.NodeProto, error) {
 	p := &onnxpb.NodeProto{OpType: proto.String(c.op.Name), Name: proto.String(fmt.Sprintf("%s_%d", c.op.Name, i))}
-	known := gtconnx.Operators()
 	has := func(name string) bool { _, found := slices.BinarySearch(known, name); return found }
-	if !slices.IsSorted(known) {
-		sort.Strings(known)
-	}
 	if !has(c.op.Name) && has(microsoft+"."+c.op.Name) {
 		p.Domain = proto.String(microsoft)
 	}

@@ -102,6 +102,11 @@ func TestTrain(t *testing.T) {
 	// d = y - target = ((-2.25, 0), (-0.25, 0), (-1.25, 0)); dw = 2/6 x'd, db = 2/6 sum d
 	w0, w1, b := 0.5+0.1/3*(2.25-0.25+3.75), -1+0.1/3*(4.5+1.25), 0.25+0.1/3*3.75
 	infer([]float64{w0 + 2*w1 + b, 5, -w0 + b, -1, 3*w0 + w1 + b, 5})
+	n, _ := m.GetNodeByName("b") // a weight that is set anew counts
+	if err := n.(*Node).SetTensor(dense([]int{2}, []float32{0, 1})); err != nil {
+		t.Fatal(err)
+	}
+	infer([]float64{w0 + 2*w1, 6, -w0, 0, 3*w0 + w1, 6})
 }
 
 // TestOperands: a value that is read twice by one node, an operand left out, and a graph that nobody bound.

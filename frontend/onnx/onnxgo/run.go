@@ -24,12 +24,8 @@ func (g *Graph) Run() error { return g.RunContext(context.Background()) }
 
 // RunContext is Run that ends early when ctx does.
 func (g *Graph) RunContext(ctx context.Context) error {
-	inputs, _ := g.leaves()
-	data, err := g.model(0)
-	if err != nil {
-		return err
-	}
-	dir, err := g.program(ctx, data)
+	inputs, weights := g.leaves()
+	dir, err := g.program(ctx, key(inputs, weights))
 	if err != nil {
 		return err
 	}
@@ -75,11 +71,28 @@ func read(f *npz.File, name string) (tensor.Tensor, error) {
 	return nil, fmt.Errorf("element type %s is not one of onnx-go's", a.DType)
 }
 
-// program builds the program that infers with this model, unless it is there.
-func (g *Graph) program(ctx context.Context, model []byte) (dir string, err error) {
-	key := string(model)
-	if dir = g.built[key]; dir != "" {
-		return dir, nil
+// key names what a program was built for: the types of the inputs, and which weights were set how often.
+func key(inputs, weights []*Node) string {
+	var b strings.Builder
+	for _, n := range inputs {
+		if n.t != nil {
+			fmt.Fprintf(&b, "%q %v%v ", n.name, n.t.Dtype(), n.t.Shape())
+		}
+	}
+	for _, n := range weights {
+		fmt.Fprintf(&b, "%d ", n.times)
+	}
+	return b.String()
+}
+
+// program builds the program that infers with the weights as they are, unless it is there.
+func (g *Graph) program(ctx context.Context, key string) (dir string, err error) {
+	if g.built == key && g.infers != "" {
+		return g.infers, nil
+	}
+	model, err := g.model(0)
+	if err != nil {
+		return "", err
 	}
 	if dir, err = g.folder("infer"); err != nil {
 		return "", err
@@ -87,7 +100,10 @@ func (g *Graph) program(ctx context.Context, model []byte) (dir string, err erro
 	if _, err := g.compile(ctx, dir, model, pass.Options{Loss: pass.NoLoss}, gtconnx.Options{}); err != nil {
 		return "", err
 	}
-	g.built = map[string]string{key: dir} // the last one only: a model is large
+	if g.own && g.infers != "" {
+		os.RemoveAll(g.infers)
+	}
+	g.built, g.infers = key, dir // the last one only: a program holds the weights
 	return dir, nil
 }
 
@@ -254,6 +270,7 @@ func (g *Graph) take(dir string) error {
 		if n.t, err = fromBytes(e, dims, *w.RawData); err != nil {
 			return fmt.Errorf("onnxgo: trained %q: %w", n.name, err)
 		}
+		n.times++
 	}
 	return nil
 }
