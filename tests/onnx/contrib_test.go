@@ -32,14 +32,16 @@ type contribCase struct {
 	}
 }
 
-func contribCases(t *testing.T) []contribCase {
-	data, err := os.ReadFile("testdata/contrib.json")
+// readCases reads a file of testdata: a JSON list.
+func readCases[T any](t *testing.T, name string) []T {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var cases []contribCase
+	var cases []T
 	if err := json.Unmarshal(data, &cases); err != nil {
-		t.Fatal(err)
+		t.Fatalf("testdata/%s: %v", name, err)
 	}
 	return cases
 }
@@ -122,7 +124,7 @@ func (c *contribCase) near(out []*ir.Array) error {
 // TestContrib compares the operators of com.microsoft with ONNX Runtime, in the interpreter and in kernels.
 func TestContrib(t *testing.T) {
 	mod, all := &ir.Module{}, map[string]map[string]*ir.Array{}
-	cases := contribCases(t)
+	cases := readCases[contribCase](t, "contrib.json")
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			f, args := c.load(t)
@@ -158,7 +160,7 @@ func TestContrib(t *testing.T) {
 
 // TestContribGradients compares every gradient of those operators with central differences in float64.
 func TestContribGradients(t *testing.T) {
-	for _, c := range contribCases(t) {
+	for _, c := range readCases[contribCase](t, "contrib.json") {
 		t.Run(c.Name, func(t *testing.T) {
 			f, args := c.load(t)
 			if !slices.ContainsFunc(f.Results, func(r ir.Result) bool { return r.Value.Type.DType.IsFloat() }) ||

@@ -2,10 +2,8 @@ package onnx
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"testing"
 
@@ -33,18 +31,6 @@ type torchCase struct {
 	}
 	Dims        []int
 	Out, Weight []float64
-}
-
-func torchCases(t *testing.T) []torchCase {
-	data, err := os.ReadFile("testdata/torch_ops.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cases []torchCase
-	if err := json.Unmarshal(data, &cases); err != nil {
-		t.Fatal(err)
-	}
-	return cases
 }
 
 // load makes @step of the case: its result as out, and the gradients.
@@ -150,7 +136,7 @@ func (c *torchCase) judge(t *testing.T, what string, got map[string]*ir.Array, t
 // TestTorchOps compares results and gradients with PyTorch, in the interpreter and, unless -short, in kernels.
 func TestTorchOps(t *testing.T) {
 	mod, all := &ir.Module{}, map[string]map[string]*ir.Array{}
-	cases, funcs := torchCases(t), map[string]*ir.Func{}
+	cases, funcs := readCases[torchCase](t, "torch_ops.json"), map[string]*ir.Func{}
 	for i, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			f, args, err := c.load()
