@@ -51,9 +51,10 @@ const (
 	Param              // trained
 	Buffer             // kept between steps but not trained by the optimizer (running statistics), or frozen
 	State              // optimizer state, the step counter, accumulated gradients
+	Stash              // kept from the forward to the backward action of one micro-batch in flight; has a copy in every slot
 )
 
-var roleNames = [...]string{"input", "target", "weight", "param", "buffer", "state"}
+var roleNames = [...]string{"input", "target", "weight", "param", "buffer", "state", "stash"}
 
 // String is the role's name in the text form.
 func (r Role) String() string { return roleNames[r] }
@@ -81,6 +82,10 @@ type Op struct {
 	Attrs any // the struct type that Def declares, by value; nil when it declares none
 	Loc   Loc
 	Group int // fused kernel it belongs to, numbered from 1 by fuse; 0 before
+
+	// Why says, of a collective, why it is there ("ZeRO-3 gathers the parameter"). It is told to people and is no part
+	// of the text form.
+	Why string
 
 	// Lowered keeps what group.Impl worked out from Def, operand types and Attrs, which from the fuse
 	// pass on no longer change.

@@ -42,16 +42,17 @@ func Run(c *pass.Context, table []pass.Pass) error {
 		if missing := p.Needs &^ have; missing != 0 {
 			return fmt.Errorf("pass %s needs %s, which only a disabled pass makes", p.Name, missing)
 		}
-		before, remarks, start := snapshot(c.Module), len(c.Remarks), time.Now()
-		c.Pass = p.Name
-		if err := runOne(c, p, before); err != nil {
-			return err
+		remarks, start := len(c.Remarks), time.Now()
+		for _, program := range c.Programs() {
+			if err := runRow(program, p); err != nil {
+				return err
+			}
+			if program != c {
+				c.Remarks = append(c.Remarks, program.Remarks...)
+				program.Remarks = nil
+			}
 		}
 		took := time.Since(start)
-		if err := c.Module.Verify(); err != nil {
-			err = fmt.Errorf("BUG: pass %s left a module that is not valid: %w", p.Name, err)
-			return errors.Join(err, saveCrash(c, p.Name, before, err.Error()))
-		}
 		have |= p.Makes
 		c.Times = append(c.Times, pass.Time{Pass: p.Name, Took: took})
 		if err := d.after(i+1, p.Name, took, c.Remarks[remarks:]); err != nil {
@@ -73,6 +74,22 @@ func Check(table []pass.Pass, have pass.Prop) error {
 			return fmt.Errorf("pass %s needs %s, which no earlier pass makes", p.Name, missing)
 		}
 		have |= p.Makes
+	}
+	return nil
+}
+
+// runRow runs p on one program and verifies what it left.
+func runRow(c *pass.Context, p pass.Pass) error {
+	before := snapshot(c.Module)
+	c.Pass = p.Name
+	if err := runOne(c, p, before); err != nil {
+		return err
+	}
+	for _, program := range c.Programs() {
+		if err := program.Module.Verify(); err != nil {
+			err = fmt.Errorf("BUG: pass %s left a module that is not valid: %w", p.Name, err)
+			return errors.Join(err, saveCrash(c, p.Name, before, err.Error()))
+		}
 	}
 	return nil
 }
@@ -155,8 +172,20 @@ func newDumper(c *pass.Context) (*dumper, error) {
 	if err := os.MkdirAll(c.Opt.DumpDir, 0o755); err != nil {
 		return nil, fmt.Errorf("dump folder: %w", err)
 	}
-	d.last = c.Module.Print(ir.PrintOptions{Loc: true})
+	d.last = d.text()
 	return d, d.write("00-input.ir", d.last)
+}
+
+// text is the module, or those of the pipeline's stages.
+func (d *dumper) text() string {
+	var b strings.Builder
+	for i, program := range d.c.Programs() {
+		if len(d.c.Stages) > 0 {
+			fmt.Fprintf(&b, "# stage %d\n", i)
+		}
+		b.WriteString(program.Module.Print(ir.PrintOptions{Loc: true}))
+	}
+	return b.String()
 }
 
 // after writes NN-name.ir and NN-name.diff when the text changed, and a line of the summary always.
@@ -164,7 +193,7 @@ func (d *dumper) after(n int, name string, took time.Duration, remarks []pass.Re
 	if d.c.Opt.DumpDir == "" {
 		return nil
 	}
-	text := d.c.Module.Print(ir.PrintOptions{Loc: true})
+	text := d.text()
 	state := "unchanged"
 	if text != d.last {
 		edits := lineDiff(d.last, text)

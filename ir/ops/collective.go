@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // The mesh ops. interp.RunRanks gives their meaning.
@@ -12,6 +13,9 @@ var (
 	AllGatherDef     = ir.NewOp("all_gather")
 	ReduceScatterDef = ir.NewOp("reduce_scatter")
 	ShardSliceDef    = ir.NewOp("shard_slice")
+	AllToAllDef      = ir.NewOp("all_to_all")
+	SendDef          = ir.NewOp("send")
+	RecvDef          = ir.NewOp("recv")
 )
 
 // AllReduceAttrs: Op is sum, max, min or prod, over the ranks along Axis.
@@ -37,6 +41,44 @@ type ShardSliceAttrs struct {
 	Axis string
 	Dim  int
 	Size int
+}
+
+// AllToAllAttrs sends each of the Size ranks along Axis its part of dim Split, and joins what they send in dim Join.
+type AllToAllAttrs struct {
+	Axis        string
+	Split, Join int
+	Size        int
+}
+
+// SendAttrs: to the rank with coordinate Peer on Axis, the other coordinates being this rank's. Tag names the value on both sides.
+type SendAttrs struct {
+	Axis string
+	Peer int
+	Tag  string
+}
+
+// RecvAttrs: the value of type DType and Dims that the rank with coordinate Peer on Axis sends with that Tag.
+type RecvAttrs struct {
+	Axis  string
+	Peer  int
+	Tag   string
+	DType dtype.DType
+	Dims  []int
+}
+
+// AllToAll splits x in dim split among the size ranks along axis, and joins what they send in dim join.
+func AllToAll(b *ir.Builder, x *ir.Value, axis string, split, join, size int) *ir.Value {
+	return b.Emit(AllToAllDef, AllToAllAttrs{axis, split, join, size}, x)
+}
+
+// Send sends x to the rank with coordinate peer on axis. The result is an empty token.
+func Send(b *ir.Builder, x *ir.Value, axis string, peer int, tag string) *ir.Value {
+	return b.Emit(SendDef, SendAttrs{axis, peer, tag}, x)
+}
+
+// Recv is the value of type t that the rank with coordinate peer on axis sends with that tag.
+func Recv(b *ir.Builder, t ir.Type, axis string, peer int, tag string) *ir.Value {
+	return b.Emit(RecvDef, RecvAttrs{axis, peer, tag, t.DType, t.Dims})
 }
 
 // AllReduce combines each x over the ranks along axis by op (sum, max, min, prod); all in one message when of one type.
@@ -134,5 +176,42 @@ func init() {
 				return nil, err
 			}
 			return split(op.In[0].Type, a.Dim, a.Size)
+		}})
+	AllToAllDef.Define(ir.Rules{Attrs: AllToAllAttrs{}, Operands: 1, Collective: "all_to_all",
+		Doc:    "part Split of the operand to each of the ranks along Axis, their parts joined in Join",
+		NoGrad: "made after differentiation", Samples: samples(sample(AllToAllAttrs{"tp", 0, 1, 2}, []int{4, 2})),
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			a := op.Attrs.(AllToAllAttrs)
+			if err := checkMeshOp(a.Axis, "sum"); err != nil {
+				return nil, err
+			}
+			if err := needDim(a.Join, len(op.In[0].Type.Dims)); err != nil {
+				return nil, err
+			}
+			t, err := split(op.In[0].Type, a.Split, a.Size)
+			if err != nil {
+				return nil, err
+			}
+			return types(ir.T(t[0].DType, with(t[0].Dims, a.Join, t[0].Dims[a.Join]*a.Size)...))
+		}})
+	SendDef.Define(ir.Rules{Attrs: SendAttrs{}, Operands: 1, Collective: "send", Effect: true,
+		Doc:    "operand sent to the rank at Peer on Axis; the result is an empty token",
+		NoGrad: "made after differentiation", Samples: samples(sample(SendAttrs{"pp", 1, "x"}, []int{4, 2})),
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			a := op.Attrs.(SendAttrs)
+			if a.Tag == "" {
+				return wrong("sends without a tag")
+			}
+			return []ir.Type{ir.T(dtype.U8, 0)}, checkMeshOp(a.Axis, "sum")
+		}})
+	RecvDef.Define(ir.Rules{Attrs: RecvAttrs{}, Collective: "recv", Effect: true,
+		Doc:    "what the rank at Peer on Axis sends",
+		NoGrad: "made after differentiation", Samples: samples(sample(RecvAttrs{"pp", 0, "x", dtype.F32, []int{4, 2}})),
+		Infer: func(op *ir.Op) ([]ir.Type, error) {
+			a := op.Attrs.(RecvAttrs)
+			if a.DType.Size() == 0 || a.Tag == "" {
+				return wrong("receives %q of type %s", a.Tag, a.DType)
+			}
+			return []ir.Type{ir.T(a.DType, a.Dims...)}, checkMeshOp(a.Axis, "sum")
 		}})
 }

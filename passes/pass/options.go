@@ -17,8 +17,19 @@ type Options struct {
 	ClipNorm  float64 // global gradient norm bound; 0 none
 
 	DP           int  // data-parallel ranks; default 1
+	TP           int  // tensor-parallel ranks; default 1
+	PP           int  // pipeline stages; default 1
 	Microbatches int  // gradient accumulation steps; default 1
 	SyncBN       bool // BatchNorm statistics over the global batch
+
+	Zero     int      // ZeRO stage over dp: 1 optimizer state, 2 and gradients, 3 and parameters; default 0
+	SP       bool     // sequence parallelism: between tensor-parallel regions activations are split over tp, too
+	Shard    []string // the user's shardings, PATTERN=AXES: h.*.mlp.c_fc.weight=_,tp
+	Pipeline string   // schedule of the pipeline: gpipe, 1f1b (default), interleaved, zb-h1, varuna
+	Chunks   int      // model chunks of each stage under the interleaved schedule; default 2
+
+	Reproducible bool     // sums over samples, micro-batches and ranks follow one tree: the same bits in every layout
+	GradComm     GradComm // how gradients travel between data-parallel ranks
 
 	BucketBytes int  // gradient all-reduce bucket size; default 25 MiB as DDP's, smaller for small models
 	Threads     int  // CPU threads per rank; default 1
@@ -28,6 +39,16 @@ type Options struct {
 	Disable   []string // names of passes to skip
 	StopAfter string   // name of the last pass to run
 	DumpDir   string   // GTC_DUMP: write IR and diff of each pass that changed something
+}
+
+// GradComm is how gradients are exchanged over dp.
+type GradComm struct {
+	DType    string  // of the messages: f32 (default), bf16, f16
+	Compress string  // powersgd, topk, int8 or "" for none, with error feedback
+	Rank     int     // of powersgd; default 4
+	Fraction float64 // of the elements that topk sends; default 0.01
+	Period   int     // local SGD: parameters are averaged every so many steps instead of gradients; 0 is off
+	After    int     // post-local SGD: steps with all gradients exchanged before local SGD begins
 }
 
 // Optimizer is the update rule and its hyperparameters. Betas, eps and alpha that are zero mean the defaults of the

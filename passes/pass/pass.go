@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Prop is a set of facts about the module, made by one pass and needed by later ones.
@@ -60,6 +61,22 @@ type Context struct {
 	Remarks []Remark
 	Times   []Time // one per row that the driver came to
 	Plan    Plan   // made by memplan
+
+	// Stages are the programs of the pipeline's stages, made by the stage pass out of Module; later passes run on each
+	// of them. Nil without a pipeline: then Module is the one program. See Programs.
+	Stages []*Context
+	// Actions is what the ranks of this program do in a step, in order; nil: @micro for each micro-batch but the last,
+	// then @step.
+	Actions []abi.Action
+	Slots   int // copies of the stash: micro-batches in flight at once; 0 without a stash
+}
+
+// Programs are the contexts whose modules ranks run, by coordinate on the axis pp: the stages', or c itself.
+func (c *Context) Programs() []*Context {
+	if len(c.Stages) > 0 {
+		return c.Stages
+	}
+	return []*Context{c}
 }
 
 // Time is how long one row of the pipeline took.
@@ -72,6 +89,8 @@ type Time struct {
 // Plan is what memplan decides beyond the offsets of values.
 type Plan struct {
 	ArenaBytes int               // size of the one arena, bytes
+	StashStart int               // offset in the arena of the first slot of the stash
+	StashBytes int               // size of one slot, bytes; Context.Slots of them follow each other
 	Workspace  int               // offset in the arena of the scratch area that templates share
 	WorkBytes  int               // its size, bytes
 	Segments   map[string]int    // bytes by kind: params, buffers, state, grads, activations, inputs, workspace

@@ -53,8 +53,8 @@ func Run(c *pass.Context) (err error) {
 
 func meshOf(o *pass.Options) mesh.Mesh {
 	var m mesh.Mesh
-	for _, a := range []mesh.Axis{{Name: "dp", Size: o.DP}, {Name: mesh.TimeAxis, Size: o.Microbatches}} {
-		if a.Size > 1 {
+	for _, a := range []mesh.Axis{{Name: "pp", Size: o.PP}, {Name: "dp", Size: o.DP}, {Name: "tp", Size: o.TP}, {Name: mesh.TimeAxis, Size: o.Microbatches}} {
+		if a.Size > 1 || a.Name == mesh.TimeAxis && o.PP > 1 { // a pipeline has the axis even for one micro-batch: it is where actions end
 			m.Axes = append(m.Axes, a)
 		}
 	}
@@ -117,7 +117,9 @@ func annotateAll(c *pass.Context) *obstacle {
 			if data(p) {
 				p.Sharding = mesh.Sharding{Dims: make([][]string, len(p.Type.Dims))}
 				for _, x := range a.m.Axes {
-					p.Sharding.Dims[0] = append(p.Sharding.Dims[0], x.Name)
+					if x.Name == "dp" || x.Name == mesh.TimeAxis {
+						p.Sharding.Dims[0] = append(p.Sharding.Dims[0], x.Name)
+					}
 				}
 			}
 		}

@@ -57,6 +57,21 @@ type Program struct {
 	Funcs       []Func         `json:"funcs"`
 	Kernels     int            `json:"kernels"` // distinct generated kernels
 	Collectives []Collective   `json:"collectives"`
+
+	// Actions is what a step does, in order; empty: micro for each micro-batch but the last, then step.
+	Actions []Action `json:"actions,omitempty"`
+	// The stash holds what lives from the forward to the backward action of a micro-batch in flight: Slots copies of
+	// StashBytes each from StashStart on. Tensors of role stash, and calls on them, name the place in slot 0.
+	Slots      int `json:"slots,omitempty"`
+	StashStart int `json:"stash_start,omitempty"`
+	StashBytes int `json:"stash_bytes,omitempty"`
+}
+
+// Action is one entry of a rank's schedule: a function on a micro-batch.
+type Action struct {
+	Func  string `json:"func"`  // such as fwd.0, bwd.0, wgrad.0 (of chunk 0), step
+	Micro int    `json:"micro"` // the micro-batch whose data it reads
+	Slot  int    `json:"slot"`  // the copy of the stash that it works on
 }
 
 // Tensor is a tensor with a fixed place in the arena.
@@ -89,11 +104,13 @@ type Func struct {
 // Collective is one mesh operation, in program order.
 type Collective struct {
 	Func    string   `json:"func"`
-	Kind    string   `json:"kind"` // all_reduce, all_gather, reduce_scatter, …
+	Kind    string   `json:"kind"` // all_reduce, all_gather, reduce_scatter, all_to_all, send, recv, …
 	Axis    string   `json:"axis"`
-	Op      string   `json:"op"` // sum, max, …
+	Peer    int      `json:"peer,omitempty"` // coordinate on Axis of the other side of a send or recv
+	Op      string   `json:"op"`             // sum, max, …
 	DType   string   `json:"dtype"`
 	Bytes   int      `json:"bytes"`
 	Tensors []string `json:"tensors"`
 	Loc     string   `json:"loc"`
+	Why     string   `json:"why,omitempty"`
 }

@@ -41,6 +41,8 @@ type Call struct {
 	Run func(b unsafe.Pointer, at []int) int64
 	// At holds the offsets of operands in the arena, bytes, then sizes: what tells calls of one kernel apart.
 	At []int
+	// Ptrs is how many of At are offsets. Those within slot 0 of the stash move to the slot that an action works on.
+	Ptrs int
 	// Comm, when set, is a collective that starts here and runs beside later calls.
 	Comm *Comm
 	// Wait lists the calls (by position) whose collectives must be over before this one runs.
@@ -51,8 +53,9 @@ type Call struct {
 
 // Comm is a collective on a stretch of the arena.
 type Comm struct {
-	Kind   string // all_reduce, all_gather, reduce_scatter, …
+	Kind   string // all_reduce, all_gather, reduce_scatter, all_to_all, send, recv, shard_slice
 	Axis   string // mesh axis, such as dp
+	Peer   int    // coordinate on Axis of the other side of a send or recv
 	Op     string // sum, max, …
 	DType  string
 	Offset int // in place for all_reduce; destination for the others
