@@ -6,7 +6,8 @@
 // Three properties hold for every backend and are what the tests check:
 //
 //   - Results are the same bits on every rank, in every run and over every
-//     transport: each element is summed in rank order 0..n-1.
+//     transport: each element is summed in a pairwise tree over the ranks in
+//     their order, ((0+1)+(2+3))+4 for five.
 //   - A dead, hung or mismatching peer becomes an [*Error] on every surviving
 //     rank, naming the rank, the collective, the tensor and its source line.
 //     No call waits longer than [Options].Timeout without progress.

@@ -387,6 +387,43 @@ func TestBF16Blocks(t *testing.T) {
 	}
 }
 
+// TestTree has sums of up to 40 sources, in place and not, against the oracle,
+// and one worked out by hand: 1e8 swallows a 1 that is added to it alone.
+func TestTree(t *testing.T) {
+	for _, dt := range []DType{F32, F64, F16, BF16, I16} {
+		for n := 1; n <= 40; n++ {
+			in := make([][]byte, n)
+			for r := range n {
+				in[r] = input(r, 700, dt)
+			}
+			want := reduced(in, dt, Sum)
+			out := alignedBytes(len(want))
+			reduceInto(out, in, dt, Sum)
+			if err := expect(fmt.Sprint(n, " ", dt), out, want); err != nil {
+				t.Fatal(err)
+			}
+			at := n * 7 % n
+			in[at] = slices.Clone(in[at])
+			reduceInto(in[at], in, dt, Sum)
+			if err := expect(fmt.Sprint(n, " ", dt, " in place"), in[at], want); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var in [][]byte
+	for _, f := range []float32{1e8, 1, -1e8, 4, 3} {
+		b := alignedBytes(4)
+		binary.LittleEndian.PutUint32(b, math.Float32bits(f))
+		in = append(in, b)
+	}
+	// In order it would be ((1e8+1)-1e8)+4+3 = 7; the tree has -1e8+4 = -99999996
+	// rounded to -1e8 (floats there are 8 apart, ties to even), so 0+3.
+	out := alignedBytes(4)
+	if reduceInto(out, in, F32, Sum); element(out, 0, F32) != 3 {
+		t.Errorf("sum is %v, want 3", element(out, 0, F32))
+	}
+}
+
 func TestNaNWins(t *testing.T) {
 	nan := alignedBytes(4)
 	binary.LittleEndian.PutUint32(nan, math.Float32bits(float32(math.NaN())))

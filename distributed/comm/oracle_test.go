@@ -65,6 +65,37 @@ func element(b []byte, i int, dt DType) float64 {
 	panic(dt)
 }
 
+// treeOf combines one element of every rank, pair by pair, and then the
+// results pair by pair, until one is left; an odd one out waits for the next
+// round. Sums of all but f64 are kept in f32.
+func treeOf(x []float64, dt DType, op ReduceOp) float64 {
+	for len(x) > 1 {
+		var next []float64
+		for i := 0; i+1 < len(x); i += 2 {
+			acc := x[i]
+			switch op {
+			case Sum, Avg:
+				acc += x[i+1]
+			case Prod:
+				acc *= x[i+1]
+			case Max:
+				acc = math.Max(acc, x[i+1])
+			case Min:
+				acc = math.Min(acc, x[i+1])
+			}
+			if dt != F64 {
+				acc = float64(float32(acc))
+			}
+			next = append(next, acc)
+		}
+		if len(x)%2 == 1 {
+			next = append(next, x[len(x)-1])
+		}
+		x = next
+	}
+	return x[0]
+}
+
 // reduced is what the ranks' inputs come to, computed one element at a time.
 func reduced(in [][]byte, dt DType, op ReduceOp) []byte {
 	out := slices.Clone(in[0])
@@ -75,23 +106,11 @@ func reduced(in [][]byte, dt DType, op ReduceOp) []byte {
 			reducedInt(out[at:at+dt.Size()], in, at, dt, op)
 			continue
 		}
-		acc := element(in[0], i, dt)
-		for _, b := range in[1:] {
-			x := element(b, i, dt)
-			switch op {
-			case Sum, Avg:
-				acc += x
-			case Prod:
-				acc *= x
-			case Max:
-				acc = math.Max(acc, x)
-			case Min:
-				acc = math.Min(acc, x)
-			}
-			if dt != F64 {
-				acc = float64(float32(acc)) // sums are kept in f32
-			}
+		leaves := make([]float64, len(in))
+		for r, b := range in {
+			leaves[r] = element(b, i, dt)
 		}
+		acc := treeOf(leaves, dt, op)
 		if op == Avg {
 			acc /= float64(len(in))
 		}

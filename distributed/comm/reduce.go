@@ -1,6 +1,9 @@
 package comm
 
-import "unsafe"
+import (
+	"math/bits"
+	"unsafe"
+)
 
 // number is a type whose sums Go can do directly.
 type number interface {
@@ -8,10 +11,25 @@ type number interface {
 		~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// reduceInto sets dst to the combination of srcs, element by element, always
-// in the order of srcs: that order, and nothing else, decides the bits of the
-// result. All slices have the same length, a whole number of elements. dst may
-// be one of the srcs, but not overlap one partly. len(srcs) >= 1.
+// reduceInto sets dst to the combination of srcs, element by element, in the
+// pairwise tree over srcs: the first 2^k of them, the largest power of two
+// below their number, make the left half, the others the right one, and so on:
+//
+//	n=2  0+1
+//	n=3  (0+1)+2
+//	n=4  (0+1)+(2+3)
+//	n=5  ((0+1)+(2+3))+4
+//	n=6  ((0+1)+(2+3))+(4+5)
+//
+// That tree, and nothing else, decides the bits of the result: it does not
+// depend on the transport, the algorithm, or how a buffer is cut. Any aligned
+// 2^k of the srcs form a subtree, so a rank that first adds up 2^k values of
+// its own and then joins the others gets what as many ranks with one value
+// each get. It is also the tree of recursive halving (Thakur, Rabenseifner,
+// Gropp, "Optimization of Collective Communication Operations in MPICH", 2005).
+//
+// All slices have the same length, a whole number of elements. dst may be one
+// of the srcs, but not overlap one partly. len(srcs) >= 1.
 func reduceInto(dst []byte, srcs [][]byte, dt DType, op ReduceOp) {
 	switch dt {
 	case F32:
@@ -52,28 +70,66 @@ const blockElems = 512
 func reduceTyped[T number](dst []byte, srcs [][]byte, op ReduceOp) {
 	d := view[T](dst)
 	n := len(srcs)
-	switch n {
-	case 1:
+	switch {
+	case n == 1:
 		copy(dst, srcs[0])
-		return
-	case 2:
+	case n == 2:
 		combine(d, view[T](srcs[0]), view[T](srcs[1]), op)
-		finish(d, op, n)
-		return
+	case n <= 4:
+		// dst may be any of the srcs, so partial results live elsewhere until
+		// the last source of the block has been read.
+		var part [2][blockElems]T
+		reduceBlocks(d, srcs, op, part[:])
+	default:
+		var part [maxDepth][blockElems]T
+		reduceBlocks(d, srcs, op, part[:])
 	}
-	// dst may be any of the srcs, so partial results live in acc until the
-	// last source of the block has been read.
-	var acc [blockElems]T
+	finish(d, op, n)
+}
+
+// maxDepth is the number of levels of a tree over maxWorld ranks, and so of
+// its partial results that are needed at a time.
+const maxDepth = 14
+
+// reduceBlocks is reduceTyped for three or more srcs, block by block. The two
+// halves of the tree are made in part, since d may be one of the srcs.
+func reduceBlocks[T number](d []T, srcs [][]byte, op ReduceOp, part [][blockElems]T) {
+	half := leftHalf(len(srcs))
 	for at := 0; at < len(d); at += blockElems {
 		end := min(at+blockElems, len(d))
-		a := acc[:end-at]
-		combine(a, view[T](srcs[0])[at:end], view[T](srcs[1])[at:end], op)
-		for _, s := range srcs[2 : n-1] {
-			combine(a, a, view[T](s)[at:end], op)
+		left := part[0][:end-at]
+		reduceTree(left, srcs[:half], at, op, part[1:])
+		if half+1 == len(srcs) {
+			combine(d[at:end], left, view[T](srcs[half])[at:end], op)
+			continue
 		}
-		combine(d[at:end], a, view[T](srcs[n-1])[at:end], op)
-		finish(d[at:end], op, n)
+		right := part[1][:end-at]
+		reduceTree(right, srcs[half:], at, op, part[2:])
+		combine(d[at:end], left, right, op)
 	}
+}
+
+// leftHalf is the number of leaves in the left half of a tree over n > 1.
+func leftHalf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
+
+// reduceTree sets sum, which is none of the srcs, to the combination of their
+// elements from at on. There are two srcs or more, and part has an entry for
+// each level of the tree above the lowest.
+func reduceTree[T number](sum []T, srcs [][]byte, at int, op ReduceOp, part [][blockElems]T) {
+	end := at + len(sum)
+	half := leftHalf(len(srcs))
+	if half == 1 {
+		combine(sum, view[T](srcs[0])[at:end], view[T](srcs[1])[at:end], op)
+		return
+	}
+	reduceTree(sum, srcs[:half], at, op, part)
+	if half+1 == len(srcs) {
+		combine(sum, sum, view[T](srcs[half])[at:end], op)
+		return
+	}
+	right := part[0][:len(sum)]
+	reduceTree(right, srcs[half:], at, op, part[1:])
+	combine(sum, sum, right, op)
 }
 
 // finish turns a sum into an average where op asks for one.
@@ -134,20 +190,30 @@ func add[T number](d, a, b []T) {
 	}
 }
 
-// reduceHalf widens blocks to f32, combines them there in the order of srcs
-// and rounds once.
+// reduceHalf widens blocks to f32, combines them there in the tree and rounds
+// once.
 func reduceHalf(dst []byte, srcs [][]byte, dt DType, op ReduceOp) {
+	var part [maxDepth + 1][blockElems]float32
 	d := view[uint16](dst)
-	var acc, next [blockElems]float32
 	for at := 0; at < len(d); at += blockElems {
 		end := min(at+blockElems, len(d))
-		a, b := acc[:end-at], next[:end-at]
-		widen(a, view[uint16](srcs[0])[at:end], dt)
-		for _, s := range srcs[1:] {
-			widen(b, view[uint16](s)[at:end], dt)
-			combine(a, a, b, op)
-		}
-		finish(a, op, len(srcs))
-		narrow(d[at:end], a, dt)
+		sum := part[0][:end-at]
+		reduceHalfTree(sum, srcs, at, dt, op, part[1:])
+		finish(sum, op, len(srcs))
+		narrow(d[at:end], sum, dt)
 	}
+}
+
+// reduceHalfTree is reduceTree with leaves that are widened, of which one is
+// enough.
+func reduceHalfTree(sum []float32, srcs [][]byte, at int, dt DType, op ReduceOp, part [][blockElems]float32) {
+	if len(srcs) == 1 {
+		widen(sum, view[uint16](srcs[0])[at:at+len(sum)], dt)
+		return
+	}
+	half := leftHalf(len(srcs))
+	reduceHalfTree(sum, srcs[:half], at, dt, op, part)
+	right := part[0][:len(sum)]
+	reduceHalfTree(right, srcs[half:], at, dt, op, part[1:])
+	combine(sum, sum, right, op)
 }

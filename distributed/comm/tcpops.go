@@ -2,7 +2,7 @@ package comm
 
 // This file has the collectives of the tcp backend. Peers are always visited
 // in the order after the own rank when sending, so that not all start with
-// rank 0, and in rank order when summing.
+// rank 0, and in rank order when receiving.
 
 func (b *tcp) collective(c *call) *failure {
 	f := b.run(c)
