@@ -21,7 +21,7 @@ import (
 //	tool   programs that a person starts: they may also start ranks
 //	test   only tests import these
 const layers = `
-both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu
+both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule
 both  runtime/npz runtime/safetensors runtime/printable
 
 run   runtime/mem runtime/trace runtime/device/cpu distributed/comm
