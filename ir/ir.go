@@ -68,6 +68,7 @@ type Value struct {
 	Role     Role
 	Init     *Tensor       // initial contents of a Param, Buffer or State; nil means zeros
 	Sharding mesh.Sharding // zero until the shard pass
+	Data     bool          // depends on what is read from the data set; set with Sharding, no part of the text form
 	Offset   int           // byte offset in the arena, set by memplan; NoOffset before
 }
 

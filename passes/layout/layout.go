@@ -30,7 +30,13 @@ type Reduction struct {
 }
 
 // Of plans op, whose values have global types, for operands laid out as in. want, when not nil, is a wish for
-// the results: a factor that no operand splits is split as a result wants it.
+// the results.
+//
+// Where operands and wishes disagree about an axis, the first of these decides. For the axes of data (dp, mb):
+// operands that depend on the data (Value.Data), the other operands, the wishes: samples stay where they are, and
+// parameters that ZeRO took apart are put together. For other axes (tp): operands that do not depend on the data, the
+// wishes (the gradient of a parameter lies as it does), the other operands: weights stay where they are, and
+// activations are put together. Among equals the largest operand decides.
 func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 	p := &planner{m: m, op: op, used: map[string]bool{}}
 	if op.Def.Rules.Factors != nil {
@@ -40,13 +46,44 @@ func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 		return p.whole(in)
 	}
 	p.axes = make([][]string, len(p.rule.Factors))
-	for _, i := range bySize(op.In) {
-		p.claim(op.In[i], p.rule.In[i], in[i], true)
+	operands := func(data bool, allowed func(axis string) bool) {
+		for _, i := range bySize(op.In) {
+			if op.In[i].Data == data {
+				p.claim(p.rule.In[i], in[i], allowed)
+			}
+		}
 	}
-	for i := range want {
-		p.claim(op.Out[i], p.rule.Out[i], want[i], false)
+	wishes := func(allowed func(axis string) bool) {
+		for i := range want {
+			p.claim(p.rule.Out[i], want[i], allowed)
+		}
+	}
+	every := func(string) bool { return true }
+	operands(true, ofData)
+	operands(false, every)
+	wishes(func(axis string) bool { return !ofData(axis) })
+	operands(true, every)
+	wishes(every)
+	for _, i := range bySize(op.In) {
+		p.tell(op.In[i], p.rule.In[i], in[i])
 	}
 	return p.finish(in)
+}
+
+// ofData reports whether samples are split over axis.
+func ofData(axis string) bool { return axis == "dp" || axis == mesh.TimeAxis }
+
+// MarkData sets Value.Data of every value of f.
+func MarkData(f *ir.Func) {
+	for _, p := range f.Params {
+		p.Data = p.Role == ir.Input || p.Role == ir.Target || p.Role == ir.Weight
+	}
+	for _, op := range f.Ops {
+		data := slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && v.Data })
+		for _, v := range op.Out {
+			v.Data = data
+		}
+	}
 }
 
 // bySize lists the numbers of the operands that are present, those with most elements first: they decide.
@@ -85,48 +122,57 @@ func (p *planner) note(v *ir.Value, s mesh.Sharding, format string, args ...any)
 	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf("%%%s %s: %s %s", v.Name, s, p.op.Def.Name, fmt.Sprintf(format, args...)))
 }
 
-// claim splits the factors of a value's dims as s splits the dims, where the op allows it.
-func (p *planner) claim(v *ir.Value, dims []factor.Dim, s mesh.Sharding, tell bool) {
+// claim splits the factors of a value's dims as s splits the dims, where the op allows it, over allowed axes.
+func (p *planner) claim(dims []factor.Dim, s mesh.Sharding, allowed func(axis string) bool) {
+	for d, list := range dims {
+		if axes := s.Axes(d); len(axes) > 0 {
+			p.split(list, axes, allowed)
+		}
+	}
+}
+
+// tell notes why dims of an operand are taken whole.
+func (p *planner) tell(v *ir.Value, dims []factor.Dim, s mesh.Sharding) {
 	for d, list := range dims {
 		axes := s.Axes(d)
 		if len(axes) == 0 {
 			continue
 		}
-		why := p.split(list, axes)
-		if why != "" && tell {
+		if why := p.split(list, axes, func(string) bool { return true }); why != "" {
 			p.note(v, s, "%s", why)
 		}
 	}
 }
 
-// split gives axes to the slowest factor of list, or says why not.
-func (p *planner) split(list factor.Dim, axes []string) string {
+// split gives axes, as many of them from the left as it can, to the slowest factor of list. It says why not all.
+func (p *planner) split(list factor.Dim, axes []string, allowed func(axis string) bool) string {
 	f, ok := p.major(list)
 	if !ok {
 		return "does not loop over that dimension"
 	}
 	fac := p.rule.Factors[f]
-	switch {
-	case slices.Equal(p.axes[f], axes):
-		return ""
-	case fac.Kind == factor.Blocked:
+	if fac.Kind == factor.Blocked {
 		return "needs that dimension whole"
-	case p.axes[f] != nil:
-		return fmt.Sprintf("has another operand split over %v there", p.axes[f])
-	case fac.Size%p.ways(axes) != 0:
-		return fmt.Sprintf("has %d there, which does not divide by %d", fac.Size, p.ways(axes))
-	case !p.slowest(f):
-		return "merges that dimension under another one"
 	}
-	for _, a := range axes {
-		if p.used[a] {
+	for i, a := range axes {
+		have := p.axes[f]
+		switch {
+		case i < len(have) && have[i] == a:
+			continue
+		case i < len(have):
+			return fmt.Sprintf("has another operand split over %v there", have)
+		case p.used[a]:
 			return "has another dimension split over " + a
+		case fac.Size%p.ways(axes[:i+1]) != 0:
+			return fmt.Sprintf("has %d there, which does not divide by %d", fac.Size, p.ways(axes[:i+1]))
+		case !p.slowest(f):
+			return "merges that dimension under another one"
+		case !allowed(a):
+			return "may not decide that"
 		}
-	}
-	for _, a := range axes {
 		p.used[a] = true
+		p.axes[f] = append(slices.Clone(have), a)
 	}
-	p.axes[f] = axes
 	return ""
 }
 

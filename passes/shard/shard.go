@@ -158,6 +158,7 @@ func (a *annotator) plan(op *ir.Op) layout.Plan {
 
 // forward gives results the shardings that follow from the operands.
 func (a *annotator) forward() {
+	layout.MarkData(a.f)
 	for _, op := range a.f.Ops {
 		for i, s := range layout.Of(a.m, op, shardings(op.In), nil).Out {
 			op.Out[i].Sharding = s
