@@ -30,7 +30,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 	}
 	m := results[0].Module
 	out := &abi.Manifest{Version: abi.Version, Gtc: gtc.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: "cpu",
-		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m)}
+		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m), Abstract: o.Import.Abstract}
 	for _, a := range m.Mesh.Axes {
 		if a.Name != mesh.TimeAxis {
 			out.Mesh = append(out.Mesh, abi.Axis{Name: a.Name, Size: a.Size})
@@ -201,7 +201,7 @@ func weights(modules ...*ir.Module) []safetensors.Tensor {
 	var out []safetensors.Tensor
 	seen := map[string]bool{}
 	add := func(name string, t *ir.Tensor) {
-		if t != nil && !seen[name] {
+		if t != nil && !t.Absent() && !seen[name] {
 			seen[name] = true
 			out = append(out, safetensors.Tensor{Name: name, DType: t.Type.DType.Safetensors(), Shape: t.Type.Dims, Data: t.Data})
 		}

@@ -47,7 +47,7 @@ func keepSource(o *Options, m *onnx.Model) error {
 	if err := os.WriteFile(filepath.Join(dir, sourceOptions), append(text, '\n'), 0o666); err != nil {
 		return err
 	}
-	if err := keepExternal(dir, filepath.Dir(o.Model), externalFiles(m), s.Model); err != nil {
+	if err := keepExternal(dir, filepath.Dir(o.Model), externalFiles(m, o.Import.Abstract), s.Model); err != nil {
 		return err
 	}
 	in, err := os.Open(o.Model) // the user named it: it may be a link to anywhere
@@ -87,8 +87,8 @@ func keepExternal(to, from string, names []string, model string) error {
 }
 
 // externalFiles lists the files that the model's initializers are stored in, relative to its folder. The importer
-// has checked that they lie inside.
-func externalFiles(m *onnx.Model) []string {
+// has checked that they lie inside. Without those that are not there, when they need not be.
+func externalFiles(m *onnx.Model, abstract bool) []string {
 	var names []string
 	seen := map[string]bool{}
 	for _, t := range m.Proto.Graph.Initializer {
@@ -98,11 +98,19 @@ func externalFiles(m *onnx.Model) []string {
 		for _, e := range t.ExternalData {
 			if name := e.GetValue(); e.GetKey() == "location" && !seen[name] && filepath.IsLocal(name) {
 				seen[name] = true
+				if abstract && !exists(filepath.Join(m.Dir, name)) {
+					continue
+				}
 				names = append(names, name)
 			}
 		}
 	}
 	return names
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func copyFile(to, from *os.Root, name string) error {

@@ -13,9 +13,12 @@ import (
 // Tensor is constant host data: little-endian, row-major, dense. It is never changed in place.
 type Tensor struct {
 	Type Type
-	Data []byte // nil when only the hash is known (parsed from text without its data)
+	Data []byte // nil when only the hash is known (parsed from text without its data), or nothing but the type: see Absent
 	hash string
 }
+
+// Absent reports whether the contents are not there, so that t stands for any of its type.
+func (t *Tensor) Absent() bool { return t.Data == nil && t.Type.Bytes() > 0 }
 
 // Hash is the first 12 hex digits of the SHA-256 of the data.
 func (t *Tensor) Hash() string {

@@ -30,6 +30,7 @@ weights and the plan (gtc.json). "go build ./..." works in it, offline. bin/rank
 	fs.SortFlags = false
 	fs.StringVarP(&m.opt.Out, "out", "o", "gtc-out", "output `FOLDER`; one that gtc made before is replaced, its checkpoints stay")
 	m.importFlags(fs)
+	m.abstractFlag(fs)
 	m.parallelFlags(fs)
 	m.optimizerFlags(fs)
 	fs.IntVar(&m.opt.Pass.Threads, "threads", 0, "threads of each rank when gtc run starts it; 0 is its share of the processors")

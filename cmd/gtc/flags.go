@@ -44,6 +44,11 @@ func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&p.HuberDelta, "huber-delta", 1, "where the huber loss becomes linear")
 }
 
+// abstractFlag is that of the commands that need no weights.
+func (m *modelFlags) abstractFlag(fs *pflag.FlagSet) {
+	fs.BoolVar(&m.opt.Import.Abstract, "abstract-weights", false, "compile without the contents of weights that are not there: files of external data may be missing. The programs start from a checkpoint only (gtc run --resume=PATH)")
+}
+
 // parallelFlags are those of how the work is split.
 func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	p := &m.opt.Pass

@@ -25,6 +25,7 @@ training and why. --train, --freeze, --tie and --untie show their effect here as
 	fs.SortFlags = false
 	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
 	m.importFlags(fs)
+	m.abstractFlag(fs)
 	completions(cmd)
 	for _, name := range []string{"loss", "ignore-index", "huber-delta"} {
 		fs.MarkHidden(name)

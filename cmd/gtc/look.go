@@ -155,6 +155,7 @@ flags of gtc compile say how. The gradient of %v is %d_v. Quote the % where the 
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	m.importFlags(fs)
+	m.abstractFlag(fs)
 	m.parallelFlags(fs)
 	m.optimizerFlags(fs)
 	m.passFlags(fs)

@@ -245,7 +245,7 @@ func setOf(words string) map[string]bool {
 
 // looksFixed tells by its contents that t is never trained; "" when it may be.
 func (t *tensor) looksFixed() (string, error) {
-	if t.typ.Elems() > maxTable {
+	if t.typ.Elems() > maxTable || t.absent {
 		return "", nil
 	}
 	a, err := t.array()
@@ -395,7 +395,11 @@ func (t *tensor) array() (*ir.Array, error) {
 	return c.Array(), nil
 }
 
+// uniform reports whether all elements of t are known and equal.
 func (t *tensor) uniform() (bool, error) {
+	if t.absent {
+		return false, nil
+	}
 	c, err := t.ir()
 	if err != nil {
 		return false, err

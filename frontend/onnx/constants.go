@@ -89,7 +89,7 @@ func (r *roles) unmergeByRecord() error {
 		if len(uses) < 2 {
 			continue
 		}
-		if uniform, err := t.uniform(); err != nil || !uniform {
+		if alike, err := t.alike(); err != nil || !alike {
 			if err != nil {
 				return err
 			}

@@ -38,6 +38,8 @@ type Options struct {
 	PaddingIdx []string
 	// LoRA adds low-rank adapters (--lora).
 	LoRA LoRA
+	// Abstract accepts initializers whose data is not there: they have a type and no contents (--abstract-weights).
+	Abstract bool `json:",omitempty"`
 	// Name is what errors call the file; its base name when empty.
 	Name string
 	// Outputs selects graph outputs by name, in that order; all of them when empty.
@@ -76,6 +78,7 @@ type Model struct {
 	torch    torchInfo
 	record   *record // nil unless python/gtc exported the file
 	external map[string][]byte
+	absent   int // elements of initializers without contents
 	closers  []func() error
 	roles    *roles
 	imported *importResult

@@ -97,6 +97,9 @@ func (r *roles) byOrigin(t *tensor) (bool, error) {
 		if err != nil {
 			return false, err
 		}
+		if r.foldedTranspose(t, p) {
+			f, how = leafOf(p).permute(1, 0), "by the exporter's record the transpose"
+		}
 		if f != nil {
 			r.byName[t.name] = &source{f}
 			p.Reason += fmt.Sprintf("; %q, %s of it, is tied to it", t.name, how)
@@ -152,7 +155,7 @@ func (r *roles) functions(t *tensor, a *ir.Array) (chain []string, placed bool) 
 
 // undo restores the parameter of which the exporter kept a function's value.
 func (r *roles) undo(t *tensor, origin string) (bool, error) {
-	if t.typ.Elems() > maxTable {
+	if t.typ.Elems() > maxTable || t.absent {
 		return false, nil
 	}
 	a, err := t.array()
@@ -272,7 +275,7 @@ func rowBytes(t *tensor, dim int) int { return t.typ.Dims[dim] * t.typ.DType.Siz
 // no vector occurs twice, and when all elements are equal, which tells nothing.
 func uniqueRows(t *tensor) (rows []byte, index []int, dim int, err error) {
 	d, elems := t.typ.Dims, t.typ.Elems()
-	if len(d) < 2 || elems > maxTable {
+	if len(d) < 2 || elems > maxTable || t.absent {
 		return nil, nil, 0, nil
 	}
 	if uniform, err := t.uniform(); err != nil || uniform {
@@ -322,7 +325,7 @@ func permuted(d []int, k int) (dims, strides []int) {
 
 // viewOf is t as movement or scaling of p's elements, with words for it; nil when it is neither or cannot be told.
 func viewOf(t *tensor, p *Parameter) (*form, string, error) {
-	if t.typ.DType != p.Type.DType || t.typ.Elems() > maxTable || p.Type.Elems() > maxTable {
+	if t.typ.DType != p.Type.DType || t.typ.Elems() > maxTable || p.Type.Elems() > maxTable || t.absent || p.absent {
 		return nil, "", nil
 	}
 	a, err := t.bytes()

@@ -38,10 +38,12 @@ type Parameter struct {
 	// Transposed says that the file stores the transpose.
 	Transposed bool `json:"transposed,omitempty"`
 
-	lora  *adapter // of this weight; nil for most
-	data  func() ([]byte, error)
-	value *ir.Value // in the function being imported
-	used  bool
+	lora *adapter // of this weight; nil for most
+	data func() ([]byte, error)
+
+	absent bool      // it has no contents, see Options.Abstract
+	value  *ir.Value // in the function being imported
+	used   bool
 }
 
 // layout says how a file tensor lies to the parameter it holds.
@@ -176,6 +178,7 @@ func (r *roles) finished() (*roles, error) {
 	if err := r.userGlobs(); err != nil {
 		return nil, err
 	}
+	r.keepAbsent()
 	bound := r.bound()
 	r.params = slices.DeleteFunc(r.params, func(p *Parameter) bool { return !bound[p] })
 	return r, nil
@@ -257,7 +260,7 @@ func (r *roles) unbound(t *tensor) []operand {
 
 // add makes a parameter that holds t under another name and layout.
 func (r *roles) add(t *tensor, name string, lay layout, role, reason string) *Parameter {
-	p := &Parameter{Name: name, Type: t.typ, Role: role, Reason: reason, Initializer: t.name, data: t.bytes}
+	p := &Parameter{Name: name, Type: t.typ, Role: role, Reason: reason, Initializer: t.name, data: t.bytes, absent: t.absent}
 	switch lay {
 	case transposed:
 		p.Type.Dims = []int{t.typ.Dims[1], t.typ.Dims[0]}
@@ -289,7 +292,7 @@ func (m *Model) batchRepeats(t *tensor) bool {
 	if len(d) < 2 || d[0] < 2 || !slices.ContainsFunc(m.inputs, func(in *onnxpb.ValueInfoProto) bool {
 		dims := in.Type.GetTensorType().GetShape().GetDim()
 		return len(dims) > 0 && dims[0].GetDimValue() == int64(d[0])
-	}) {
+	}) || t.absent {
 		return false
 	}
 	data, err := t.bytes()

@@ -57,7 +57,7 @@ func (r *roles) recoverRecurrent() error {
 // the layer, each of them a direction.
 func (r *roles) recoverGates(n *node, i, dirs, each int, names []string) error {
 	t := r.m.inits[n.input(i)]
-	if t == nil || t.bad != nil || !r.m.autoNamed(t.name) || r.byName[t.name] != nil || len(t.typ.Dims) < 2 || t.typ.Dims[0] != dirs {
+	if t == nil || t.bad != nil || t.absent || !r.m.autoNamed(t.name) || r.byName[t.name] != nil || len(t.typ.Dims) < 2 || t.typ.Dims[0] != dirs {
 		return nil
 	}
 	data, err := t.bytes()
@@ -129,10 +129,13 @@ func (r *roles) gateParameter(t *tensor, name string, dims []int, data []byte) (
 		p = &Parameter{Name: name, Type: ir.Type{DType: t.typ.DType, Dims: dims}, Role: RoleParameter, Reason: reason, Initializer: t.name}
 		p.data = func() ([]byte, error) { return data, nil }
 		if o := r.m.inits[name]; o != nil {
-			p.Initializer, p.data = name, o.bytes
+			p.Initializer, p.data, p.absent = name, o.bytes, o.absent
 			p.Type = o.typ
 		}
 		p.DType, p.Dims = p.Type.DType.String(), p.Type.Dims
+	}
+	if p.absent {
+		return p, false, nil
 	}
 	own, err := p.data()
 	return p, err == nil && slices.Equal(p.Type.Dims, dims) && bytes.Equal(own, data), err

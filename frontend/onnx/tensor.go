@@ -20,6 +20,8 @@ type tensor struct {
 	model *Model
 	data  []byte
 	bad   error // why it cannot be used, such as an element type gtc does not have
+
+	absent bool // its contents are not there, and need not be
 }
 
 var dtypes = map[int32]dtype.DType{
@@ -67,6 +69,14 @@ func (m *Model) newTensor(p *onnxpb.TensorProto) (*tensor, error) {
 		t.bad = fmt.Errorf("tensor %q: %w", t.name, err)
 		return t, nil
 	}
+	if m.opts.Abstract {
+		if t.absent, err = t.missing(); err != nil {
+			return nil, fmt.Errorf("tensor %q %s: %w", t.name, t.typ, err)
+		}
+		if t.absent {
+			return t, m.claim(t)
+		}
+	}
 	if err := t.checkLength(); err != nil {
 		return nil, fmt.Errorf("tensor %q %s: %w", t.name, t.typ, err)
 	}
@@ -81,7 +91,7 @@ func (t *tensor) checkLength() error {
 	}
 	if p.RawData != nil {
 		if len(*p.RawData) != t.packed() {
-			return fmt.Errorf("raw data has %d bytes, not %d", len(*p.RawData), t.packed())
+			return fmt.Errorf("raw data has %d bytes, not %d%s", len(*p.RawData), t.packed(), t.hint(len(*p.RawData)))
 		}
 		return nil
 	}
@@ -89,9 +99,17 @@ func (t *tensor) checkLength() error {
 		want = t.packed()
 	}
 	if got := t.typedLen(); got != want {
-		return fmt.Errorf("has %d values, not %d", got, want)
+		return fmt.Errorf("has %d values, not %d%s", got, want, t.hint(got))
 	}
 	return nil
+}
+
+// hint tells of --abstract-weights where an initializer has no data at all.
+func (t *tensor) hint(got int) string {
+	if got > 0 || t.model.Dir == "" {
+		return ""
+	}
+	return hintAbstract
 }
 
 // packed is the number of bytes that the data takes in the file: elements of 4 or 2 bits share bytes there.
@@ -137,6 +155,9 @@ func (t *tensor) bytes() ([]byte, error) {
 	if t.bad != nil {
 		return nil, t.bad
 	}
+	if t.absent {
+		return nil, fmt.Errorf("tensor %q %s: %w", t.name, t.typ, errAbsent)
+	}
 	if t.data != nil {
 		return t.data, nil
 	}
@@ -173,37 +194,41 @@ func (t *tensor) ir() (*ir.Tensor, error) {
 }
 
 func (t *tensor) externalBytes() ([]byte, error) {
-	var location, offsetText, lengthText string
-	for _, e := range t.proto.ExternalData {
-		switch e.GetKey() {
-		case "location":
-			location = e.GetValue()
-		case "offset":
-			offsetText = e.GetValue()
-		case "length":
-			lengthText = e.GetValue()
-		}
-	}
-	file, err := t.model.mapExternal(location)
+	at, err := t.place()
 	if err != nil {
 		return nil, err
 	}
-	offset, length := 0, t.packed()
-	if offsetText != "" {
-		if offset, err = strconv.Atoi(offsetText); err != nil || offset < 0 {
-			return nil, fmt.Errorf("external data %q: offset %q is not a size", location, offsetText)
-		}
+	file, err := t.model.mapExternal(at.location)
+	if err != nil {
+		return nil, lostFile(err)
 	}
-	if lengthText != "" {
-		if length, err = strconv.Atoi(lengthText); err != nil || length != t.packed() {
-			return nil, fmt.Errorf("external data %q: length %q, not %d bytes", location, lengthText, t.packed())
-		}
-	}
-	if offset > len(file) || length > len(file)-offset {
+	if !at.in(file) {
 		return nil, fmt.Errorf("external data %q has %d bytes, %d are wanted from offset %d on: is the file "+
-			"complete?", location, len(file), length, offset)
+			"complete?%s", at.location, len(file), at.length, at.offset, hintAbstract)
 	}
-	return file[offset : offset+length : offset+length], nil
+	return file[at.offset : at.offset+at.length : at.offset+at.length], nil
+}
+
+// place is where the external data of t should be.
+func (t *tensor) place() (place, error) {
+	at := place{length: t.packed()}
+	for _, e := range t.proto.ExternalData {
+		text := e.GetValue()
+		var err error
+		switch e.GetKey() {
+		case "location":
+			at.location = text
+		case "offset":
+			if at.offset, err = strconv.Atoi(text); err != nil || at.offset < 0 {
+				return at, fmt.Errorf("external data %q: offset %q is not a size", at.location, text)
+			}
+		case "length":
+			if length, err := strconv.Atoi(text); err != nil || length != at.length {
+				return at, fmt.Errorf("external data %q: length %q, not %d bytes", at.location, text, at.length)
+			}
+		}
+	}
+	return at, nil
 }
 
 // typedBytes encodes the type-specific fields, which hold narrow types widened (ONNX TensorProto comments).

@@ -13,7 +13,7 @@ import (
 // exporter that folds the transpose of a tied weight leaves two tensors where the model has one.
 // Named parameters are never tied by content: layers that were deep-copied start out equal and must part.
 func (r *roles) retie(t *tensor) error {
-	if len(t.typ.Dims) != 2 || t.typ.Elems() < 16 || matches(r.m.opts.Untie, t.name) {
+	if len(t.typ.Dims) != 2 || t.typ.Elems() < 16 || t.absent || matches(r.m.opts.Untie, t.name) {
 		return nil
 	}
 	if uniform, err := t.uniform(); err != nil || uniform {
@@ -21,7 +21,7 @@ func (r *roles) retie(t *tensor) error {
 	}
 	for _, p := range r.params {
 		o := r.m.inits[p.Initializer]
-		if o == nil || o == t || p.Role == RoleConstant || p.Transposed || o.typ.Elems() != t.typ.Elems() {
+		if o == nil || o == t || o.absent || p.Role == RoleConstant || p.Transposed || o.typ.Elems() != t.typ.Elems() {
 			continue
 		}
 		for _, lay := range []layout{direct, transposed} {
@@ -50,7 +50,7 @@ func (r *roles) retie(t *tensor) error {
 // exporter folded what the model adds it to, such as the product of a recurrent network's zero first state.
 func (r *roles) retieRows(t *tensor) error {
 	d := t.typ.Dims
-	if len(d) < 2 || d[len(d)-1] < 4 || t.typ.Elems() > maxTable || matches(r.m.opts.Untie, t.name) {
+	if len(d) < 2 || d[len(d)-1] < 4 || t.typ.Elems() > maxTable || t.absent || matches(r.m.opts.Untie, t.name) {
 		return nil
 	}
 	if uniform, err := t.uniform(); err != nil || uniform {
@@ -65,7 +65,7 @@ func (r *roles) retieRows(t *tensor) error {
 		return nil
 	}
 	for _, p := range r.params {
-		if p.Role != RoleParameter || p.Initializer == t.name || !slices.Equal(p.Type.Dims, d[len(d)-1:]) || p.Type.DType != t.typ.DType {
+		if p.Role != RoleParameter || p.Initializer == t.name || p.absent || !slices.Equal(p.Type.Dims, d[len(d)-1:]) || p.Type.DType != t.typ.DType {
 			continue
 		}
 		if own, err := p.data(); err != nil || !bytes.Equal(own, data[:row]) {
@@ -87,7 +87,7 @@ func (r *roles) unmergeByNode() {
 		if s == nil || s.param().Role != RoleParameter || len(uses) < 2 || len(t.typ.Dims) != 1 {
 			continue
 		}
-		if uniform, err := t.uniform(); err != nil || !uniform {
+		if alike, err := t.alike(); err != nil || !alike {
 			continue
 		}
 		for _, u := range uses[1:] {

@@ -269,9 +269,12 @@ func (w *walker) declareParams() error {
 		if p.Role == RoleConstant {
 			continue
 		}
-		data, err := p.data()
-		if err != nil {
-			return err
+		var data []byte
+		if !p.absent {
+			var err error
+			if data, err = p.data(); err != nil {
+				return err
+			}
 		}
 		role := ir.Param
 		if p.Role == RoleBuffer {

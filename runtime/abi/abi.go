@@ -24,7 +24,8 @@ type Manifest struct {
 	RankProgram []int             `json:"rank_program"` // rank -> index into Programs
 	Programs    []Program         `json:"programs"`
 	Train       Train             `json:"train"`
-	Options     map[string]string `json:"options"` // compile flags as given, for the record
+	Abstract    bool              `json:"abstract,omitempty"` // compiled with --abstract-weights: the weights may lack tensors that have an Init
+	Options     map[string]string `json:"options"`            // compile flags as given, for the record
 }
 
 // Axis is a mesh axis.

@@ -29,6 +29,13 @@ func (s *session) loadWeights() error {
 			defer file.Close()
 		}
 		w, err := file.Tensor(t.Init)
+		if err != nil && s.plan.Abstract {
+			if s.cfg.resume == "" || s.cfg.fixedBatch != "" || !saved(t) {
+				return s.weightless(t)
+			}
+			s.absent = t // a checkpoint has it
+			continue
+		}
 		if err != nil {
 			return usage(err)
 		}
@@ -38,6 +45,12 @@ func (s *session) loadWeights() error {
 		s.put(t, w.Data, 0)
 	}
 	return nil
+}
+
+// weightless says that the folder was compiled without the contents of t.
+func (s *session) weightless(t *abi.Tensor) error {
+	return usagef("the folder has no weights: it was compiled with --abstract-weights, %q %s%v has no contents; start from a checkpoint with --resume=PATH, "+
+		"or compile again with the model's data", t.Name, t.DType, s.plan.whole(t))
 }
 
 // stored is the type in which a safetensors file holds elements of a type: those of 4 and 2 bits, which the arena has a byte

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device/cpu"
 	"github.com/gtc-compiler/gtc/runtime/mem"
 	"github.com/gtc-compiler/gtc/runtime/printable"
@@ -64,7 +65,8 @@ type session struct {
 	rep   *reporter
 
 	threads int
-	step    int64 // updates done
+	step    int64       // updates done
+	absent  *abi.Tensor // one that only a checkpoint can fill; nil when the folder holds all weights
 	stop    stopper
 }
 

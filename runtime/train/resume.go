@@ -45,14 +45,19 @@ func (s *session) load(t *trainer) error {
 			return usagef("--resume needs a --checkpoint-dir, or a path: --resume=PATH")
 		}
 	}
-	if _, err := os.Stat(dir); s.cfg.resume == "auto" && errors.Is(err, os.ErrNotExist) {
+	initial := func() error {
+		if s.absent != nil {
+			return s.weightless(s.absent)
+		}
 		s.rep.note("no checkpoint in %s: starting from the initial weights", dir)
 		return nil
 	}
+	if _, err := os.Stat(dir); s.cfg.resume == "auto" && errors.Is(err, os.ErrNotExist) {
+		return initial()
+	}
 	c, err := ckpt.Open(dir)
 	if errors.Is(err, ckpt.ErrNone) && s.cfg.resume == "auto" {
-		s.rep.note("no checkpoint in %s: starting from the initial weights", dir)
-		return nil
+		return initial()
 	}
 	if err != nil {
 		return usagef("--resume: %w", err)

@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	shape "github.com/gtc-compiler/gtc/bench/compile/gpt"
+	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/runtime/safetensors"
+)
+
+// tiny is a GPT, with its weights or without.
+func tiny(t *testing.T, c shape.Config, weights bool) string {
+	t.Helper()
+	c.Layers, c.Width, c.Heads, c.Vocab, c.Seq = 2, 32, 4, 50, 8
+	if weights {
+		c.Data = func(name string, elems int) []float32 {
+			out := make([]float32, elems)
+			for i := range out {
+				out[i] = float32(0.1 * math.Sin(float64(i+7*len(name)+int(name[2]))))
+			}
+			return out
+		}
+	}
+	data, err := shape.Model(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file(t, "model.onnx", data)
+}
+
+// A program does not depend on the contents of weights: with and without them it is the same, and nothing of the size of
+// those that are absent is written.
+func TestAbstractWeightsGiveTheSameProgram(t *testing.T) {
+	for _, c := range []shape.Config{{}, {Separate: true}, {Tied: true}, {Separate: true, Tied: true}} {
+		var programs [2][]byte
+		for i, abstract := range []bool{false, true} {
+			o := spec{model: tiny(t, c, !abstract), batch: 8, dp: 2, micro: 2, lr: 1e-3}.options(filepath.Join(t.TempDir(), "out"))
+			o.Import.Abstract, o.Source = abstract, true
+			res, err := compiler.Run(context.Background(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			elems := 0
+			for _, x := range res.Manifest.Programs[0].Tensors {
+				if x.Role == "param" {
+					elems += x.Bytes / 4
+				}
+			}
+			size := shape.Config{Layers: 2, Width: 32, Heads: 4, Vocab: 50, Seq: 8, Tied: c.Tied}
+			if elems != size.Parameters() {
+				t.Errorf("%+v: %d elements are trained, the formula says %d", c, elems, size.Parameters())
+			}
+			for _, name := range []string{"step.go", "micro.go", "eval.go", "kernels.c", "launch.go"} {
+				text, err := os.ReadFile(filepath.Join(res.Dir, "prog0", name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				programs[i] = append(programs[i], text...)
+			}
+			f, err := safetensors.Open(filepath.Join(res.Dir, "weights.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Tensor("wte.weight"); (err != nil) != abstract || res.Manifest.Abstract != abstract {
+				t.Errorf("%+v, abstract %t: looking for a weight: %v; manifest says %t", c, abstract, err, res.Manifest.Abstract)
+			}
+			f.Close()
+		}
+		if !bytes.Equal(programs[0], programs[1]) {
+			t.Errorf("%+v: the programs differ", c)
+		}
+	}
+}
+
+// A folder without weights says so, and trains on from a checkpoint of the same model with weights.
+func TestAbstractFolderNeedsACheckpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds programs")
+	}
+	dirs := make([]string, 2)
+	for i, abstract := range []bool{false, true} {
+		o := spec{model: tiny(t, shape.Config{}, !abstract), batch: 4, lr: 1e-3}.options(filepath.Join(t.TempDir(), "out"))
+		o.Import.Abstract, o.Build = abstract, true
+		if _, err := compiler.Run(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+		dirs[i] = o.Out
+	}
+	tokens := filepath.Join(t.TempDir(), "tokens.bin")
+	data := make([]byte, 2*400)
+	for i := range 400 {
+		data[2*i] = byte(i * i % 50)
+	}
+	if err := os.WriteFile(tokens, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--data", tokens, "--tokens", "u16", "--checkpoint-dir", filepath.Join(t.TempDir(), "ckpt")}
+	want := "the folder has no weights: it was compiled with --abstract-weights"
+	fails(t, dirs[1], 2, append(args, "--steps", "4"), want)
+	fails(t, dirs[1], 2, append(args, "--steps", "4", "--resume"), want)
+	run(t, dirs[0], 1, append(args, "--steps", "2", "--save-every", "2")...)
+	events := run(t, dirs[1], 1, append(args, "--steps", "4", "--resume")...)
+	if got := losses(events); len(got) != 2 || math.IsNaN(got[1]) || got[1] > 5 {
+		t.Errorf("losses after resuming: %v", got)
+	}
+}
