@@ -84,7 +84,7 @@ func Lower(o *Options) (*Result, error) {
 
 // Makers tells which C function, template or collective makes each stored value of a lowered module.
 func (r *Result) Makers() (map[*ir.Value]string, error) {
-	src, err := rank.Generate("prog0", rank.Program{Module: r.Module, Plan: r.Context.Plan})
+	src, err := rank.Generate("prog0", programs(r)...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func lower(o *Options) (*onnx.Model, *Result, error) {
 		return model, res, Input(err)
 	}
 	res.LowerTime = time.Since(start)
-	if last := o.Pass.StopAfter; last != "" && res.Context.Plan.ArenaBytes == 0 {
+	if last := o.Pass.StopAfter; last != "" && res.Context.Programs()[0].Plan.ArenaBytes == 0 {
 		return model, res, Input(fmt.Errorf("--stop-after %s: there is no program to write yet; gtc opt and --dump show the module", last))
 	}
 	return model, res, nil
@@ -136,15 +136,7 @@ func Run(ctx context.Context, o *Options) (*Result, error) {
 		return res, err
 	}
 	start := time.Now()
-	src, err := rank.Generate("prog0", rank.Program{Module: res.Module, Plan: res.Context.Plan})
-	if err != nil {
-		return res, err
-	}
-	if res.Manifest, err = manifest(o, src, res); err != nil {
-		return res, err
-	}
-	f := &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: res.Manifest.RankProgram}
-	if err := write(o, f, res); err != nil {
+	if err := generate(o, res); err != nil {
 		return res, err
 	}
 	if o.Source {
@@ -153,18 +145,18 @@ func Run(ctx context.Context, o *Options) (*Result, error) {
 		}
 	}
 	if o.Build {
-		err = binaries(ctx, o)
+		err = binaries(ctx, o, res.Manifest.Ranks)
 	}
 	res.BuildTime = time.Since(start)
 	return res, err
 }
 
 // binaries builds the programs of o.Out.
-func binaries(ctx context.Context, o *Options) error {
+func binaries(ctx context.Context, o *Options, ranks int) error {
 	if o.Building != nil {
 		defer o.Building()()
 	}
-	return build.Binaries(ctx, o.Out)
+	return build.Binaries(ctx, o.Out, ranks)
 }
 
 // write completes the folder and puts it on disk, weights included. The manifest is the first result's.
@@ -179,7 +171,9 @@ func write(o *Options, f *build.Folder, results ...*Result) error {
 	}
 	var modules []*ir.Module
 	for _, r := range results {
-		modules = append(modules, r.Module)
+		for _, c := range r.Context.Programs() {
+			modules = append(modules, c.Module)
+		}
 	}
 	return safetensors.WriteFile(filepath.Join(o.Out, abi.Weights), weights(modules...), nil)
 }

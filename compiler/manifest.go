@@ -18,6 +18,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/memplan"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
@@ -37,29 +38,40 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 		}
 	}
 	out.RankProgram = make([]int, out.Ranks)
+	for r := range out.RankProgram {
+		out.RankProgram[r] = m.Mesh.Coord(r, "pp")
+	}
 	for _, r := range results {
-		out.Programs = append(out.Programs, program(r, src))
+		first := len(out.Programs)
+		for _, c := range r.Context.Programs() {
+			out.Programs = append(out.Programs, program(r, c, src))
+		}
+		hash := programsHash(src, out.Programs[first:])
+		for i := range out.Programs[first:] {
+			out.Programs[first+i].Hash = hash
+		}
 	}
 	return out, nil
 }
 
 // program describes one of the programs of package prog0.
-func program(r *Result, src *rank.Source) abi.Program {
-	plan := &r.Context.Plan
+func program(r *Result, c *pass.Context, src *rank.Source) abi.Program {
+	plan := &c.Plan
 	p := abi.Program{Package: "prog0", ArenaBytes: plan.ArenaBytes, Segments: plan.Segments, Kernels: src.Kernels,
-		Collectives: rank.Collectives(r.Module), Tensors: tensors(r.Module)}
+		Collectives: rank.Collectives(c.Module), Tensors: tensors(c.Module),
+		Actions: c.Actions, Slots: c.Slots, StashStart: plan.StashStart, StashBytes: plan.StashBytes}
 	if slices.ContainsFunc(r.Parameters, (*onnx.Parameter).Adapted) {
-		freeze(r.Module, p.Tensors)
+		freeze(c.Module, p.Tensors)
 	}
-	for _, f := range r.Module.Funcs {
+	for _, f := range c.Module.Funcs {
 		p.Funcs = append(p.Funcs, funcInfo(f))
 	}
-	p.Hash = programHash(src, &p)
 	return p
 }
 
-// programHash covers what ranks must agree on: the code, the layout and the collectives.
-func programHash(src *rank.Source, p *abi.Program) string {
+// programsHash covers what the ranks of a job must agree on: the code, and the layout, the collectives and the schedule of
+// all stages.
+func programsHash(src *rank.Source, programs []abi.Program) string {
 	h := sha256.New()
 	var names []string
 	for n := range src.Files {
@@ -70,7 +82,10 @@ func programHash(src *rank.Source, p *abi.Program) string {
 		fmt.Fprintf(h, "%s %d\n", n, len(src.Files[n]))
 		h.Write(src.Files[n])
 	}
-	fmt.Fprintf(h, "%d %v", p.ArenaBytes, p.Collectives)
+	for i := range programs {
+		p := &programs[i]
+		fmt.Fprintf(h, "%d %v %v", p.ArenaBytes, p.Collectives, p.Actions)
+	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 

@@ -167,11 +167,16 @@ func OpenFolder(dir string) (*Folder, error) {
 
 // Binaries lists the program of each rank. The error says that they are not built.
 func (f *Folder) Binaries() ([]string, error) {
+	ranks := filepath.Join(f.Dir, "bin", build.Command) // where there can be no links: launchers tell a rank its number
+	_, notBuilt := os.Stat(ranks)
 	var bins []string
 	for r := range max(1, f.Manifest.Ranks) {
-		bin := filepath.Join(f.Dir, "bin", fmt.Sprintf("rank-%d", r))
+		bin := build.RankBinary(f.Dir, r)
 		if _, err := os.Stat(bin); err != nil {
-			return nil, Input(fmt.Errorf("%s is not built: compile without --no-build, or run go build -o bin/ ./cmd/... in %s", bin, f.Dir))
+			if notBuilt != nil {
+				return nil, Input(fmt.Errorf("%s is not built: compile without --no-build, or run go build -o bin/ ./cmd/... in %s", bin, f.Dir))
+			}
+			bin = ranks
 		}
 		bins = append(bins, bin)
 	}

@@ -22,7 +22,8 @@ func compileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "compile MODEL.onnx", Short: "Compile a model into a folder with one training program per rank",
 		Long: `Compile a model into a folder: a complete Go module with the generated programs, the run-time's source, the initial
-weights and the plan (gtc.json). "go build ./..." works in it, offline. bin/rank-N are the programs.`,
+weights and the plan (gtc.json). "go build ./..." works in it, offline. bin/rank-N are the programs: links
+to one, bin/ranks, which is the rank that RANK says, or the name it was started by.`,
 		Example: "  gtc compile model.onnx --batch 64 --dp 2 --loss cross_entropy --optimizer adamw --lr 1e-3 --clip-norm 1",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: files("onnx"),
 	}

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
@@ -14,8 +15,16 @@ import (
 func (g *generator) collective(op *ir.Op) (*comm, error) {
 	last := op.Out[len(op.Out)-1]
 	cm := &comm{op: op, offset: op.Out[0].Offset, bytes: last.Offset + last.Type.Bytes() - op.Out[0].Offset}
-	src := group.Alias(op.In[0])
-	cm.source = src.Offset
+	for i, v := range op.Out {
+		if i > 0 {
+			cm.tensor += ", "
+		}
+		cm.tensor += v.Name
+	}
+	cm.dtype = op.Out[0].Type.DType.String()
+	if len(op.In) > 0 {
+		cm.source, cm.dtype = group.Alias(op.In[0]).Offset, op.In[0].Type.DType.String()
+	}
 	dim := 0
 	switch a := op.Attrs.(type) {
 	case ops.AllReduceAttrs:
@@ -33,6 +42,12 @@ func (g *generator) collective(op *ir.Op) (*comm, error) {
 		cm.axis = a.Axis
 		cm.outer = ir.Product(op.In[0].Type.Dims[:a.Dim])
 		cm.stride = op.In[0].Type.Bytes() / max(cm.outer, 1)
+	case ops.AllToAllAttrs:
+		cm.axis, dim = a.Axis, max(outer(a.Split, op.In[0].Type.Dims), outer(a.Join, op.Out[0].Type.Dims))
+	case ops.SendAttrs:
+		cm.axis, cm.peer, cm.tensor, cm.bytes = a.Axis, a.Peer, a.Tag, op.In[0].Type.Bytes()
+	case ops.RecvAttrs:
+		cm.axis, cm.peer, cm.tensor = a.Axis, a.Peer, a.Tag
 	default:
 		return nil, fmt.Errorf("BUG: no run-time form of collective %s", op.Def.Name)
 	}
@@ -50,7 +65,8 @@ func outer(d int, dims []int) int {
 	return d
 }
 
-// Collectives lists the mesh operations of m for the manifest, in program order.
+// Collectives lists the mesh operations of m for the manifest, in program order. Those of a send and of the recv that
+// takes it are called by their tag.
 func Collectives(m *ir.Module) []abi.Collective {
 	var out []abi.Collective
 	g := &generator{m: m}
@@ -64,12 +80,8 @@ func Collectives(m *ir.Module) []abi.Collective {
 			if err != nil {
 				continue // Generate reports it
 			}
-			c := abi.Collective{Func: f.Name, Kind: kind, Axis: cm.axis, Op: cm.reduce, DType: op.In[0].Type.DType.String(),
-				Bytes: cm.bytes, Loc: op.Loc.String()}
-			for _, v := range op.Out {
-				c.Tensors = append(c.Tensors, v.Name)
-			}
-			out = append(out, c)
+			out = append(out, abi.Collective{Func: f.Name, Kind: kind, Axis: cm.axis, Peer: cm.peer, Op: cm.reduce, DType: cm.dtype,
+				Bytes: cm.bytes, Tensors: strings.Split(cm.tensor, ", "), Loc: op.Loc.String(), Why: op.Why})
 		}
 	}
 	return out

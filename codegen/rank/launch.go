@@ -16,8 +16,8 @@ type launchers struct {
 	code  []jen.Code
 }
 
-// launcher gives the name of the launcher for c, and c's At.
-func (g *generator) launcher(c call) (name string, at []int) {
+// launcher gives the name of the launcher for c, and c's At, of which ptrs are offsets.
+func (g *generator) launcher(c call) (name string, at []int, ptrs int) {
 	var key strings.Builder
 	fmt.Fprint(&key, c.fn, c.status, len(c.ints), c.floats)
 	for _, a := range c.args {
@@ -26,6 +26,7 @@ func (g *generator) launcher(c call) (name string, at []int) {
 			at = append(at, a.offset)
 		}
 	}
+	ptrs = len(at)
 	at = append(at, c.ints...)
 	name, ok := g.launch.names[key.String()]
 	if !ok {
@@ -33,7 +34,7 @@ func (g *generator) launcher(c call) (name string, at []int) {
 		g.launch.names[key.String()] = name
 		g.launch.code = append(g.launch.code, launcherCode(name, c))
 	}
-	return name, at
+	return name, at, ptrs
 }
 
 // name is k7 for the kernel k7_recip, gemm1, gemm2, ... for the template Gemm.

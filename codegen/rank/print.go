@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/dave/jennifer/jen"
 )
@@ -30,6 +31,16 @@ func (g *generator) printCalls(pkg, fn, name string, calls []call) ([]byte, erro
 	var b bytes.Buffer
 	err := f.Render(&b)
 	return b.Bytes(), err
+}
+
+// identifier makes a Go identifier of a function's name, such as fwd_0 of fwd.0.
+func identifier(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return r
+		}
+		return '_'
+	}, name)
 }
 
 // lines puts each element of a composite literal on its own line.
@@ -62,12 +73,15 @@ func (g *generator) printCall(c call) jen.Code {
 	if c.comm != nil {
 		fields = append(fields, jen.Id("Comm").Op(":").Op("&").Qual(trainPath, "Comm").Values(printComm(c.comm)...))
 	} else {
-		launcher, at := g.launcher(c)
+		launcher, at, ptrs := g.launcher(c)
 		fields = append(fields, jen.Id("Run").Op(":").Id(launcher), jen.Id("At").Op(":").Index().Int().ValuesFunc(func(v *jen.Group) {
 			for _, n := range at {
 				v.Lit(n)
 			}
 		}))
+		if g.stash {
+			fields = append(fields, keyed("Ptrs", ptrs))
+		}
 	}
 	fields = append(fields, jen.Id("Out").Op(":").Index().Qual(trainPath, "Span").ValuesFunc(func(v *jen.Group) {
 		for _, o := range c.out {
@@ -78,15 +92,14 @@ func (g *generator) printCall(c call) jen.Code {
 }
 
 func printComm(c *comm) []jen.Code {
-	var names []string
-	for _, v := range c.op.Out {
-		names = append(names, v.Name)
-	}
 	fields := []jen.Code{
 		jen.Id("Kind").Op(":").Lit(c.op.Def.Rules.Collective), jen.Id("Axis").Op(":").Lit(c.axis), jen.Id("Op").Op(":").Lit(c.reduce),
-		jen.Id("DType").Op(":").Lit(c.op.In[0].Type.DType.String()), jen.Id("Offset").Op(":").Lit(c.offset),
+		jen.Id("DType").Op(":").Lit(c.dtype), jen.Id("Offset").Op(":").Lit(c.offset),
 		jen.Id("Bytes").Op(":").Lit(c.bytes), jen.Id("Source").Op(":").Lit(c.source),
-		jen.Id("Tensor").Op(":").Lit(strings.Join(names, ", ")), jen.Id("Loc").Op(":").Lit(c.op.Loc.String()),
+		jen.Id("Tensor").Op(":").Lit(c.tensor), jen.Id("Loc").Op(":").Lit(c.op.Loc.String()),
+	}
+	if c.peer > 0 {
+		fields = append(fields, keyed("Peer", c.peer))
 	}
 	if c.outer > 0 {
 		fields = append(fields, jen.Id("Outer").Op(":").Lit(c.outer), jen.Id("Stride").Op(":").Lit(c.stride))
@@ -105,7 +118,7 @@ func printComm(c *comm) []jen.Code {
 func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 	f := jen.NewFile(pkg)
 	f.HeaderComment(header)
-	f.PackageComment(fmt.Sprintf("Package %s is one rank program: what each function calls, on which part of the arena.", pkg))
+	f.PackageComment(fmt.Sprintf("Package %s is what ranks run: what each function calls, on which part of the arena.", pkg))
 	f.CgoPreamble(`#cgo CFLAGS: -O3 -std=gnu11 -Wno-unknown-pragmas -Wno-unused-variable
 #cgo amd64 CFLAGS: -march=native
 #cgo arm64 CFLAGS: -mcpu=native
@@ -119,6 +132,12 @@ func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 	for _, p := range programs {
 		g.printProgram(f, p)
 	}
+	f.Comment("Programs are those of the plan, in its order.")
+	f.Var().Id("Programs").Op("=").Index().Op("*").Qual(trainPath, "Program").ValuesFunc(func(v *jen.Group) {
+		for _, p := range programs {
+			v.Op("&").Id("Program" + p.Name)
+		}
+	})
 	var b bytes.Buffer
 	if err := f.Render(&b); err != nil {
 		panic("BUG: generated program does not print: " + err.Error())
@@ -133,7 +152,7 @@ func (g *generator) printProgram(f *jen.File, p Program) {
 		jen.Id("Index").Op(":").Lit(p.Index),
 		jen.Id("Funcs").Op(":").Map(jen.String()).Index().Qual(trainPath, "Call").ValuesFunc(func(v *jen.Group) {
 			for _, fn := range p.Module.Funcs {
-				v.Line().Lit(fn.Name).Op(":").Id(fn.Name + p.Name + "Calls")
+				v.Line().Lit(fn.Name).Op(":").Id(identifier(fn.Name) + p.Name + "Calls")
 			}
 			v.Line()
 		}),

@@ -48,6 +48,8 @@ type arg struct {
 type comm struct {
 	op            *ir.Op
 	axis, reduce  string
+	peer          int
+	dtype, tensor string // tensor is what both sides of it call what travels
 	offset, bytes int
 	source        int
 	before        []pass.Copy
@@ -58,6 +60,7 @@ type generator struct {
 	places  map[*ir.Value]group.Place // of the function at hand: what templates write into an assembly
 	m       *ir.Module
 	plan    pass.Plan
+	stash   bool              // some of the memory has several copies
 	kernels map[string]string // text without name -> name
 	text    bytes.Buffer      // kernels.c
 	names   []string          // C functions in order, with parameter counts
@@ -80,7 +83,7 @@ func Generate(pkg string, programs ...Program) (*Source, error) {
 		launch: launchers{names: map[string]string{}, count: map[string]int{}}}
 	src := &Source{Files: map[string][]byte{}, Makers: map[*ir.Value]string{}}
 	for _, p := range programs {
-		g.m, g.plan = p.Module, p.Plan
+		g.m, g.plan, g.stash = p.Module, p.Plan, p.Plan.StashBytes > 0
 		for _, f := range p.Module.Funcs {
 			calls, err := g.function(f)
 			if err != nil {
@@ -91,7 +94,7 @@ func Generate(pkg string, programs ...Program) (*Source, error) {
 				src.Makers[v] = group.Impl(v.Op).Template + " within " + p.In.Name
 				src.Makers[p.In] = group.Impl(v.Op).Template
 			}
-			text, err := g.printCalls(pkg, f.Name, f.Name+p.Name, calls)
+			text, err := g.printCalls(pkg, f.Name, identifier(f.Name)+p.Name, calls)
 			if err != nil {
 				return nil, err
 			}

@@ -13,10 +13,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/distributed/launch"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
@@ -165,7 +167,7 @@ func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.Fi
 	if err != nil {
 		return nil, nil, err
 	}
-	bin := filepath.Join(base.Out, "bin", compiler.AnyBinary)
+	bin := filepath.Join(base.Out, "bin", build.Command)
 	errs := make([]error, len(runs))
 	var wg sync.WaitGroup
 	for i, r := range runs {
@@ -198,7 +200,7 @@ func (r *one) run(ctx context.Context, o *Options, ref *npz.File) (err error) {
 	if o.Threads > 0 {
 		args = append(args, "--threads", strconv.Itoa(o.Threads))
 	}
-	env := []string{fmt.Sprintf("%s=%d", compiler.AnyProgram, r.program)}
+	env := []string{fmt.Sprintf("%s=%d", abi.ProgramVariable, r.program)}
 	var out strings.Builder
 	w := &lockedWriter{w: &out}
 	if err := launch.Local(ctx, launch.Options{Bins: r.bins, Args: args, Env: env, Dir: r.dir, Stdout: w, Stderr: w}); err != nil {

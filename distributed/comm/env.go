@@ -27,6 +27,18 @@ import (
 // ranks' variables set, the job is one process.
 func FromEnv() (Options, error) { return fromEnv(os.Getenv) }
 
+// RankFromEnv is the rank that the launcher's variables give this process, by the rules of FromEnv; false without.
+func RankFromEnv(get func(string) string) (rank int, ok bool) {
+	for _, l := range launchers {
+		if get(l.rank) == "" || get(l.size) == "" {
+			continue
+		}
+		n, err := strconv.Atoi(get(l.rank))
+		return max(n, 0), err == nil && n >= 0
+	}
+	return 0, false
+}
+
 // launcher is how one starter of processes names its variables.
 type launcher struct {
 	rank, size, local string

@@ -12,6 +12,10 @@ const Align = 64
 // Weights is the file beside gtc.json with the initial contents of tensors that have an Init.
 const Weights = "weights.safetensors"
 
+// ProgramVariable, in the environment of a folder that was compiled with several optimizers, chooses one of them, counted
+// from 0: each has Ranks programs, or as many as there are stages, one after the other in Programs.
+const ProgramVariable = "GTC_PROGRAM"
+
 // Manifest is gtc.json: the whole plan of a compiled folder.
 type Manifest struct {
 	Version     int               `json:"version"`

@@ -25,7 +25,7 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/trace"
 )
 
-// Main is the main function of bin/rank-N: it trains, evaluates or checks p as the command line says and ends the
+// Main is the main function of a rank: it trains, evaluates or checks p as the command line says and ends the
 // process with one of the Exit codes.
 func Main(p *Program, rank int) {
 	// OpenMP keeps a team of threads for each thread that launches kernels: there must be only one.
