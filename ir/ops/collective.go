@@ -7,7 +7,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
-// The mesh ops. interp.RunRanks gives their meaning.
+// The mesh ops. interp.RunRanks and interp.RunPrograms give their meaning.
 var (
 	AllReduceDef     = ir.NewOp("all_reduce")
 	AllGatherDef     = ir.NewOp("all_gather")
