@@ -255,16 +255,23 @@ func (t *tensor) looksFixed() (string, error) {
 	return tableLike(a), nil
 }
 
+// moduleBy is the module that a tensor's name says it belongs to.
+func moduleBy(name string) string { return path.Dir(strings.ReplaceAll(name, ".", "/")) }
+
 // bufferBefore names a buffer of t's module that PyTorch lists before t: TorchScript files keep the order of state_dict,
 // in which a module's parameters come before its buffers. Integers, running statistics, masks and tables are buffers.
 func (r *roles) bufferBefore(t *tensor) string {
-	module := path.Dir(strings.ReplaceAll(t.name, ".", "/"))
-	for _, o := range r.m.initList {
+	if r.modules == nil {
+		r.modules = map[string][]*tensor{}
+		for _, o := range r.m.initList {
+			if o.bad == nil && !r.m.autoNamed(o.name) {
+				r.modules[moduleBy(o.name)] = append(r.modules[moduleBy(o.name)], o)
+			}
+		}
+	}
+	for _, o := range r.modules[moduleBy(t.name)] {
 		if o == t {
 			break
-		}
-		if o.bad != nil || r.m.autoNamed(o.name) || path.Dir(strings.ReplaceAll(o.name, ".", "/")) != module {
-			continue
 		}
 		if !o.typ.DType.IsFloat() || slices.ContainsFunc(r.uses[o.name], isStatistic) {
 			return o.name

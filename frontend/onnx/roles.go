@@ -82,8 +82,9 @@ type roles struct {
 	byName   map[string]*source   // by initializer, for all other operands
 	params   []*Parameter         // in file order, restored ones last
 	named    map[string]*Parameter
-	makers   map[string]*node // of values; made when first asked for
-	leftover []string         // PyTorch parameters that no node of the file mentions
+	makers   map[string]*node     // of values; made when first asked for
+	modules  map[string][]*tensor // tensors with names of their own by their module, in file order; made when first asked for
+	leftover []string             // PyTorch parameters that no node of the file mentions
 }
 
 // trainable reports whether weights of type d can be updated: those of 8 bits and fewer are stored results of quantisation.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/algebra"
 )
@@ -41,9 +42,7 @@ func (m *matcher) maskStep(v *ir.Value) (under *ir.Value, t *maskTerm, why strin
 			return nil, nil, "the mask %" + other.Name + " depends on a trained parameter: its gradient needs every probability, which the parts keep"
 		}
 		t = &maskTerm{value: unexpand(other), negate: op.Def == ops.SubDef}
-		if c := evaluate(t.value); c != nil {
-			t.infinite = !slices.ContainsFunc(c.F, func(x float64) bool { return x != 0 && x > hidden })
-		}
+		t.infinite = m.hides(t.value)
 		return under, t, ""
 	case ops.WhereDef:
 		for i, keep := range []bool{true, false} {
@@ -59,6 +58,15 @@ func (m *matcher) maskStep(v *ir.Value) (under *ir.Value, t *maskTerm, why strin
 		}
 	}
 	return nil, nil, ""
+}
+
+// hides reports whether v is known to be made of zeros and hidden scores only.
+func (m *matcher) hides(v *ir.Value) bool {
+	if _, looked := m.hiding[v]; !looked {
+		c := evaluate(v)
+		m.hiding[v] = c != nil && !slices.ContainsFunc(c.F, func(x float64) bool { return x != 0 && x > hidden })
+	}
+	return m.hiding[v]
 }
 
 // maxChain bounds how many scales and masks may lie between softmax and scores.
@@ -127,30 +135,69 @@ func (t *maskTerm) constant() *ir.Array {
 	return out
 }
 
+// known is what the terms of a mask that are known now come to.
+type known struct {
+	terms  []maskTerm
+	square bool       // it is the causal pattern of causal queries and keys
+	causal int        // sequence length
+	add    *ir.Tensor // nil when nothing is masked
+	why    string     // it cannot be joined
+}
+
+// join is the known part of terms; layers have their mask in common, which is looked at once. n is the number of dims.
+func (m *matcher) join(terms []*maskTerm, n int, d dtype.DType) *known {
+	for _, k := range m.masks {
+		if (k.add == nil || k.add.Type.DType == d) && slices.EqualFunc(k.terms, terms, func(x maskTerm, y *maskTerm) bool { return x == *y }) {
+			return k
+		}
+	}
+	k := &known{}
+	m.masks = append(m.masks, k)
+	var sum *ir.Array
+	for _, t := range terms {
+		k.terms = append(k.terms, *t)
+		a := t.constant()
+		if sum == nil {
+			sum = a
+		} else if sum = addArrays(sum, a); sum == nil {
+			k.why = "its masks are too large to join"
+			return k
+		}
+	}
+	sum = shrink(sum)
+	dims := sum.Type.Dims
+	switch {
+	case !slices.ContainsFunc(sum.F, func(x float64) bool { return x != 0 }):
+	case isCausal(sum.F, dims[n-2], dims[n-1]) && ir.Product(dims) == dims[n-2]*dims[n-1]:
+		k.square, k.causal = true, dims[n-1]
+		fallthrough
+	default:
+		sum.Type.DType = d
+		k.add = sum.Tensor()
+	}
+	return k
+}
+
 // mask joins the terms into attention's mask operand, 4 dims or nil, and the causal flag; n is the number of
 // dims of the scores.
 func (m *matcher) mask(b *ir.Builder, c *candidate, n int) (mask *ir.Value, causal bool, why string) {
-	var known *ir.Array
-	var running []*maskTerm
+	var fixed, running []*maskTerm
 	for _, t := range c.terms {
-		if k := t.constant(); k == nil {
+		if m.isKnown(t) {
+			fixed = append(fixed, t)
+		} else {
 			running = append(running, t)
-		} else if known == nil {
-			known = k
-		} else if known = addArrays(known, k); known == nil {
-			return nil, false, "its masks are too large to join"
 		}
 	}
-	if known != nil {
-		known = shrink(known)
-		d := known.Type.Dims
+	if fixed != nil {
+		k := m.join(fixed, n, c.q.Type.DType)
 		switch {
-		case !slices.ContainsFunc(known.F, func(x float64) bool { return x != 0 }):
-		case isCausal(known.F, d[n-2], d[n-1]) && ir.Product(d) == d[n-2]*d[n-1] && d[n-1] == c.k.Type.Dims[n-2]:
+		case k.why != "":
+			return nil, false, k.why
+		case k.square && k.causal == c.k.Type.Dims[n-2]:
 			causal = true
-		default:
-			known.Type.DType = c.q.Type.DType
-			mask = ops.Const(b, known.Tensor())
+		case k.add != nil:
+			mask = ops.Const(b, k.add)
 		}
 	}
 	for _, t := range running {
@@ -169,14 +216,28 @@ func (m *matcher) mask(b *ir.Builder, c *candidate, n int) (mask *ir.Value, caus
 	return mask, causal, ""
 }
 
+// isKnown reports whether the term's numbers are known now.
+func (m *matcher) isKnown(t *maskTerm) bool {
+	v := t.value
+	if v == nil {
+		v = t.cond
+	}
+	if _, looked := m.fixed[v]; !looked {
+		m.fixed[v] = evaluate(v) != nil
+	}
+	return m.fixed[v]
+}
+
 // isCausal reports whether f[n,n] is 0 up to and on the diagonal and hides everything after it.
 func isCausal(f []float64, rows, cols int) bool {
 	if rows != cols || rows < 2 || len(f) != rows*cols {
 		return false
 	}
-	for i, x := range f {
-		if later := i%cols > i/cols; later && !(x <= hidden) || !later && x != 0 {
-			return false
+	for row := range rows {
+		for col, x := range f[row*cols : (row+1)*cols] {
+			if col > row && !(x <= hidden) || col <= row && x != 0 {
+				return false
+			}
 		}
 	}
 	return true

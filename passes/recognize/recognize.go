@@ -40,7 +40,7 @@ func Run(c *pass.Context) (err error) {
 	if f == nil {
 		return fmt.Errorf("there is no @forward to look at")
 	}
-	m := &matcher{c: c, uses: f.Uses(), trained: trained(f)}
+	m := &matcher{c: c, uses: f.Uses(), trained: trained(f), fixed: map[*ir.Value]bool{}, hiding: map[*ir.Value]bool{}}
 	for _, r := range f.Results {
 		m.uses[r.Value] = append(m.uses[r.Value], nil)
 	}
@@ -55,6 +55,11 @@ type matcher struct {
 	c       *pass.Context
 	uses    map[*ir.Value][]*ir.Op // readers; nil stands for a function result
 	trained map[*ir.Value]bool     // values that depend on a trained parameter
+
+	// What masks come to, which layers have in common: what is joined, and of their values whether they are known and
+	// whether they are made of zeros and hidden scores only.
+	masks         []*known
+	fixed, hiding map[*ir.Value]bool
 }
 
 // trained marks the values that depend on a trained parameter.
