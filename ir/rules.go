@@ -47,6 +47,9 @@ type Rules struct {
 	// Resize gives the attributes of the same op on operands and results of other dims (a shard's), where
 	// attributes carry sizes (a reshape's Dims). Nil: the attributes stay as they are.
 	Resize func(op *Op, in, out [][]int) any
+	// Indexed emits the op on a part of its factor of kind factor.Index: the part begins at first (i64, a scalar) of op's
+	// whole dimension; attrs are op's, resized, and in the operands of the part. Required with such a factor.
+	Indexed func(b *Builder, op *Op, attrs any, in []*Value, first *Value) []*Value
 	// Samples gives small typical instances for the conformance test. Required.
 	Samples func(r *rand.Rand) []Sample
 	// Precision is the autocast rule: "" follow the operands, "keep" in f32, "low" runs in bf16/f16.

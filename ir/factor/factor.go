@@ -19,13 +19,17 @@ const (
 	Max
 	Min
 	Prod
+	// Index: integers of an operand name positions along the factor, or the result counts along it. A part works with the
+	// integers less its own beginning, as ir.Rules.Indexed says, and skips those that are not its own: results that do not
+	// have the dimension are partial sums.
+	Index
 	// Blocked: the op needs the dimension whole (softmax's row, conv's window, a cumulative sum).
 	Blocked
 )
 
-// String names the kind: free, sum, max, min, prod, blocked.
+// String names the kind: free, sum, max, min, prod, index, blocked.
 func (k Kind) String() string {
-	return [...]string{"free", "sum", "max", "min", "prod", "blocked"}[k]
+	return [...]string{"free", "sum", "max", "min", "prod", "index", "blocked"}[k]
 }
 
 // Factor is one loop of an op: its extent and what splitting it means.

@@ -13,6 +13,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/factor"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // instance is one sample of an op, alone in a function whose parameters are its operands.
@@ -289,7 +290,7 @@ func half(x *instance, rule factor.Rule, id, k int) ([]*ir.Array, error) {
 	if x.op.Def.Rules.Resize != nil {
 		attrs = x.op.Def.Rules.Resize(x.op, inDims, outDims)
 	}
-	vs, err := emit(b, x.op.Def, attrs, in)
+	vs, err := emit(b, x.op, attrs, in, first(b, rule.Factors[id], k))
 	if err != nil {
 		return nil, err
 	}
@@ -298,12 +299,36 @@ func half(x *instance, rule factor.Rule, id, k int) ([]*ir.Array, error) {
 			return nil, fmt.Errorf("half of result %d is %s, want %v", i, v.Type, outDims[i])
 		}
 	}
-	return interp.Op(vs[0].Op, args)
+	given := map[string]*ir.Array{}
+	for i, v := range in {
+		if v != nil {
+			given[v.Name] = args[i]
+		}
+	}
+	for _, v := range vs {
+		b.Result("", v)
+	}
+	got, err := interp.Run(f, given)
+	if err != nil {
+		return nil, err
+	}
+	return got.All, nil
 }
 
-func emit(b *ir.Builder, d *ir.Def, attrs any, in []*ir.Value) (vs []*ir.Value, err error) {
+// first is where half k of a factor of kind factor.Index begins; nil of other factors.
+func first(b *ir.Builder, f factor.Factor, k int) *ir.Value {
+	if f.Kind != factor.Index {
+		return nil
+	}
+	return ops.Const(b, ir.Ints(ir.T(dtype.I64), int64(k*f.Size/2)))
+}
+
+func emit(b *ir.Builder, op *ir.Op, attrs any, in []*ir.Value, first *ir.Value) (vs []*ir.Value, err error) {
 	defer ir.Recover(&err)
-	return b.EmitN(d, attrs, in...), nil
+	if first != nil {
+		return op.Def.Rules.Indexed(b, op, attrs, in, first), nil
+	}
+	return b.EmitN(op.Def, attrs, in...), nil
 }
 
 func combine(k factor.Kind, a, b *ir.Array) *ir.Array {

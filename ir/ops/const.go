@@ -96,13 +96,17 @@ func defineIota() {
 		},
 		Factors: func(op *ir.Op) factor.Rule {
 			r := factor.Pointwise(outDims(op)[0], 0, 1)
-			r.Factors[op.Attrs.(IotaAttrs).Dim].Kind = factor.Blocked
+			r.Factors[op.Attrs.(IotaAttrs).Dim].Kind = factor.Index
 			return r
 		},
 		Resize: func(op *ir.Op, _, out [][]int) any {
 			a := op.Attrs.(IotaAttrs)
 			a.Dims = out[0]
 			return a
+		},
+		Indexed: func(b *ir.Builder, _ *ir.Op, attrs any, _ []*ir.Value, first *ir.Value) []*ir.Value {
+			y := b.Emit(IotaDef, attrs)
+			return []*ir.Value{Add(b, y, BroadcastTo(b, Cast(b, first, y.Type.DType), y.Type.Dims))}
 		},
 		Eval: one(func(op *ir.Op, _ []*ir.Array) *ir.Array {
 			a, out := op.Attrs.(IotaAttrs), ir.NewArray(op.Out[0].Type)

@@ -57,10 +57,16 @@ func defineGather() {
 			var m ruleMaker
 			dim, x := op.Attrs.(GatherAttrs).Dim, in(op, 0)
 			before := m.addAll("a", x[:dim], factor.Free)
-			table := m.add("v", x[dim], factor.Blocked)
+			table := m.add("v", x[dim], tableKind(op.In[0]))
 			after := m.addAll("z", x[dim+1:], factor.Free)
 			idx := m.addAll("i", in(op, 1), factor.Free)
 			return m.rule([][]factor.Dim{slices.Concat(before, []factor.Dim{table}, after), idx}, slices.Concat(before, idx, after))
+		},
+		Indexed: func(b *ir.Builder, op *ir.Op, attrs any, x []*ir.Value, first *ir.Value) []*ir.Value {
+			dim := op.Attrs.(GatherAttrs).Dim
+			at, mine := ownIndex(b, x[1], first, in(op, 0)[dim], x[0].Type.Dims[dim])
+			y := b.Emit(GatherDef, attrs, x[0], at)
+			return []*ir.Value{Where(b, alongRows(b, mine, y, dim), y, ScalarLike(b, y, 0))}
 		},
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			dim := op.Attrs.(GatherAttrs).Dim
@@ -97,10 +103,34 @@ func withoutPadding(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value {
 	if a.NoGrad == 0 {
 		return dy
 	}
-	dims := slices.Concat(slices.Repeat([]int{1}, a.Dim), idx.Type.Dims)
-	dims = append(dims, slices.Repeat([]int{1}, len(dy.Type.Dims)-len(dims))...)
 	pad := Eq(b, idx, ScalarLike(b, idx, float64(a.NoGrad-1)))
-	return Where(b, Expand(b, Reshape(b, pad, dims), dy.Type.Dims), ScalarLike(b, dy, 0), dy)
+	return Where(b, alongRows(b, pad, dy, a.Dim), ScalarLike(b, dy, 0), dy)
+}
+
+// alongRows expands mask, which has the dims of the indices, to those of the rows y gathered along dim.
+func alongRows(b *ir.Builder, mask, y *ir.Value, dim int) *ir.Value {
+	dims := slices.Concat(slices.Repeat([]int{1}, dim), mask.Type.Dims)
+	dims = append(dims, slices.Repeat([]int{1}, len(y.Type.Dims)-len(dims))...)
+	return Expand(b, Reshape(b, mask, dims), y.Type.Dims)
+}
+
+// tableKind is the kind of the indexed dim of table: its parts are gathered from, where their sum is that of all.
+func tableKind(table *ir.Value) factor.Kind {
+	if !numeric(table.Type.DType) {
+		return factor.Blocked
+	}
+	return factor.Index
+}
+
+// ownIndex brings indices of a whole dim of size whole to those (i64) of the part of size own that begins at first, and
+// says which lie in it. The others become 0; those that are outside of the whole stay outside of the part, which
+// is an error where they are used.
+func ownIndex(b *ir.Builder, idx, first *ir.Value, whole, own int) (at, mine *ir.Value) {
+	p, bad := wrapped(b, Cast(b, idx, dtype.I64), whole)
+	zero, end := ScalarLike(b, p, 0), ScalarLike(b, p, float64(own))
+	at = Sub(b, p, BroadcastTo(b, first, p.Type.Dims))
+	mine = And(b, And(b, Ge(b, at, zero), Lt(b, at, end)), Not(b, bad))
+	return Where(b, mine, at, Where(b, bad, end, zero)), mine
 }
 
 // gatherImpl calls GatherRows where rows are whole and lie in 4-byte units, else Take.
@@ -126,8 +156,19 @@ func defineScatterAdd() {
 			before := m.addAll("a", upd[:a.Dim], factor.Free)
 			after := m.addAll("z", upd[a.Dim+len(in(op, 0)):], factor.Free)
 			idx := m.addAll("i", in(op, 0), factor.Sum)
-			table := m.add("v", a.Size, factor.Blocked)
+			table := m.add("v", a.Size, factor.Index)
 			return m.rule([][]factor.Dim{idx, slices.Concat(before, idx, after)}, slices.Concat(before, []factor.Dim{table}, after))
+		},
+		Resize: func(op *ir.Op, _, out [][]int) any {
+			a := op.Attrs.(ScatterAddAttrs)
+			a.Size = out[0][a.Dim]
+			return a
+		},
+		Indexed: func(b *ir.Builder, op *ir.Op, attrs any, x []*ir.Value, first *ir.Value) []*ir.Value {
+			a := attrs.(ScatterAddAttrs)
+			at, mine := ownIndex(b, x[0], first, op.Attrs.(ScatterAddAttrs).Size, a.Size)
+			upd := Where(b, alongRows(b, mine, x[1], a.Dim), x[1], ScalarLike(b, x[1], 0))
+			return []*ir.Value{b.Emit(ScatterAddDef, a, at, upd)}
 		},
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			return []*ir.Value{nil, Gather(b, dy[0], op.In[0], op.Attrs.(ScatterAddAttrs).Dim)}
@@ -176,13 +217,13 @@ func defineScatterAdd() {
 }
 
 // elementsRule: dims of full size are free; the others, and the indexed dim of the table, stay whole.
-// idx are the factors of the indices, table those of the indexed tensor.
-func elementsRule(m *ruleMaker, tableDims, idxDims []int, dim int, kind factor.Kind) (table, idx []factor.Dim) {
+// kind is that of the indices along dim, indexed that of the table. idx are the factors of the indices, table those of the indexed tensor.
+func elementsRule(m *ruleMaker, tableDims, idxDims []int, dim int, kind, indexed factor.Kind) (table, idx []factor.Dim) {
 	for d, n := range idxDims {
 		switch {
 		case d == dim:
 			idx = append(idx, m.add(dimName('i', d), n, kind))
-			table = append(table, m.add("v", tableDims[d], factor.Blocked))
+			table = append(table, m.add("v", tableDims[d], indexed))
 		case n == tableDims[d]:
 			f := m.add(dimName('a', d), n, factor.Free)
 			idx, table = append(idx, f), append(table, f)
@@ -235,8 +276,14 @@ func defineGatherElements() {
 		},
 		Factors: func(op *ir.Op) factor.Rule {
 			var m ruleMaker
-			table, idx := elementsRule(&m, in(op, 0), in(op, 1), op.Attrs.(GatherElementsAttrs).Dim, factor.Free)
+			table, idx := elementsRule(&m, in(op, 0), in(op, 1), op.Attrs.(GatherElementsAttrs).Dim, factor.Free, tableKind(op.In[0]))
 			return m.rule([][]factor.Dim{table, idx}, idx)
+		},
+		Indexed: func(b *ir.Builder, op *ir.Op, attrs any, x []*ir.Value, first *ir.Value) []*ir.Value {
+			dim := op.Attrs.(GatherElementsAttrs).Dim
+			at, mine := ownIndex(b, x[1], first, in(op, 0)[dim], x[0].Type.Dims[dim])
+			y := b.Emit(GatherElementsDef, attrs, x[0], at)
+			return []*ir.Value{Where(b, mine, y, ScalarLike(b, y, 0))}
 		},
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			dim := op.Attrs.(GatherElementsAttrs).Dim
@@ -279,8 +326,13 @@ func defineScatterElementsAdd() {
 		Factors: func(op *ir.Op) factor.Rule {
 			var m ruleMaker
 			a := op.Attrs.(ScatterElementsAddAttrs)
-			table, idx := elementsRule(&m, a.Dims, in(op, 0), a.Dim, factor.Sum)
+			table, idx := elementsRule(&m, a.Dims, in(op, 0), a.Dim, factor.Sum, factor.Index)
 			return m.rule([][]factor.Dim{idx, idx}, table)
+		},
+		Indexed: func(b *ir.Builder, op *ir.Op, attrs any, x []*ir.Value, first *ir.Value) []*ir.Value {
+			a, whole := attrs.(ScatterElementsAddAttrs), op.Attrs.(ScatterElementsAddAttrs)
+			at, mine := ownIndex(b, x[0], first, whole.Dims[a.Dim], a.Dims[a.Dim])
+			return []*ir.Value{b.Emit(ScatterElementsAddDef, a, at, Where(b, mine, x[1], ScalarLike(b, x[1], 0)))}
 		},
 		Resize: func(op *ir.Op, _, out [][]int) any {
 			a := op.Attrs.(ScatterElementsAddAttrs)

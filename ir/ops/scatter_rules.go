@@ -203,7 +203,7 @@ func defineScatterElements() {
 		Doc: "torch.scatter: operand 0 with elements at the indices of operand 1 along Dim replaced by, or combined with, operand 2",
 		Factors: func(op *ir.Op) factor.Rule {
 			var m ruleMaker
-			table, idx := elementsRule(&m, in(op, 0), in(op, 1), op.Attrs.(ScatterElementsAttrs).Dim, factor.Blocked)
+			table, idx := elementsRule(&m, in(op, 0), in(op, 1), op.Attrs.(ScatterElementsAttrs).Dim, factor.Blocked, factor.Blocked)
 			return m.rule([][]factor.Dim{table, idx, idx}, table)
 		},
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {

@@ -19,6 +19,8 @@ type Plan struct {
 	In     []mesh.Sharding // what each operand must be
 	Out    []mesh.Sharding // what each result is, after the reductions
 	Reduce []Reduction     // what must be combined right after the op because it cannot stay partial
+	Index  *Index          // the part of a factor of kind factor.Index that a rank works on; nil: the whole
+	Ways   int             // into how many parts the op's loops are split over ranks and micro-batches
 	Notes  []string        // why an operand is taken whole though it comes in parts
 }
 
@@ -27,6 +29,12 @@ type Reduction struct {
 	Out  int
 	Op   string
 	Axes []string
+}
+
+// Index is a split of a factor of kind factor.Index: see ir.Rules.Indexed.
+type Index struct {
+	Axes []string
+	Size int // of one part
 }
 
 // Of plans op, whose values have global types, for operands laid out as in. want, when not nil, is a wish for
@@ -114,6 +122,7 @@ func (p *planner) whole(in []mesh.Sharding) Plan {
 			p.note(p.op.In[i], s, "has no rule for running in parts")
 		}
 	}
+	p.plan.Ways = 1
 	p.plan.In, p.plan.Out = make([]mesh.Sharding, len(p.op.In)), make([]mesh.Sharding, len(p.op.Out))
 	return p.plan
 }
@@ -211,6 +220,15 @@ func (p *planner) slowest(f int) bool {
 // finish reads the plan off the axes of the factors.
 func (p *planner) finish(in []mesh.Sharding) Plan {
 	kept := p.partial(in)
+	p.plan.Ways = 1
+	for f, axes := range p.axes {
+		if n := p.ways(axes); n > 1 {
+			p.plan.Ways *= n
+			if fac := p.rule.Factors[f]; fac.Kind == factor.Index {
+				p.plan.Index = &Index{axes, fac.Size / n}
+			}
+		}
+	}
 	for i := range p.op.In {
 		s := p.dims(p.rule.In[i])
 		if p.op.In[i] != nil && len(in[i].Partial) > 0 {
@@ -225,7 +243,7 @@ func (p *planner) finish(in []mesh.Sharding) Plan {
 				continue
 			}
 			switch k := p.rule.Factors[f].Kind; k {
-			case factor.Sum:
+			case factor.Sum, factor.Index:
 				partial = append(partial, axes...)
 			case factor.Max, factor.Min, factor.Prod:
 				p.plan.Reduce = append(p.plan.Reduce, Reduction{i, k.String(), axes})

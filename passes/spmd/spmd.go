@@ -20,6 +20,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/layout"
@@ -151,7 +152,7 @@ func (s *splitter) emit(op *ir.Op, plan layout.Plan) ([]*ir.Value, error) {
 		attrs = r(op, inDims, outDims)
 	}
 	s.b.Loc = op.Loc
-	outs := slices.Clone(s.b.EmitN(op.Def, attrs, in...))
+	outs := s.call(op, attrs, in, plan.Index)
 	for i, w := range outs {
 		if !slices.Equal(w.Type.Dims, outDims[i]) {
 			return nil, fmt.Errorf("BUG: %s makes %s on a rank, its factor rule says %v", op.Def.Name, w.Type, outDims[i])
@@ -166,6 +167,28 @@ func (s *splitter) emit(op *ir.Op, plan layout.Plan) ([]*ir.Value, error) {
 		}
 	}
 	return outs, nil
+}
+
+// call emits op with local attributes and operands; of an indexed dim it works on the part that index tells.
+func (s *splitter) call(op *ir.Op, attrs any, in []*ir.Value, index *layout.Index) []*ir.Value {
+	if index == nil {
+		return slices.Clone(s.b.EmitN(op.Def, attrs, in...))
+	}
+	k := fmt.Sprintf("first %v %d", index.Axes, index.Size)
+	first := s.made[k]
+	if first == nil {
+		ways := 1
+		for _, axis := range index.Axes {
+			ways *= s.m.Size(axis)
+		}
+		first = ops.MulScalar(s.b, ops.Iota(s.b, dtype.I64, []int{ways}, 0), float64(index.Size))
+		for _, axis := range index.Axes {
+			first = ops.ShardSlice(s.b, first, axis, 0, s.m.Size(axis))
+		}
+		first = s.b.Rename(ops.Reshape(s.b, first, nil), "first")
+		s.made[k] = first
+	}
+	return slices.Clone(op.Def.Rules.Indexed(s.b, op, attrs, in, first))
 }
 
 func same(op *ir.Op, in, out [][]int) bool {
