@@ -21,7 +21,7 @@ import (
 //	tool   programs that a person starts: they may also start ranks
 //	test   only tests import these
 const layers = `
-both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule
+both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule distributed/topo
 both  runtime/npz runtime/safetensors runtime/printable
 
 run   runtime/mem runtime/trace runtime/device/cpu distributed/comm
@@ -48,7 +48,7 @@ gtc   codegen/rank codegen/build
 gtc   .
 test  codegen/codegentest
 gtc   compiler
-gtc   compiler/explain
+gtc   compiler/explain compiler/timeline
 
 tool  distributed/launch
 tool  compiler/check compiler/export
@@ -89,8 +89,8 @@ const crossings = "runtime/abi runtime/safetensors runtime/npz runtime/printable
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
 // belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of
 // rank programs, both printed in the help.
-const commands = "runtime/printable . compiler compiler/check compiler/explain compiler/export passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
-	"distributed/launch runtime/abi runtime/train"
+const commands = "runtime/printable . compiler compiler/check compiler/explain compiler/export compiler/timeline passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
+	"distributed/launch distributed/schedule distributed/topo runtime/abi runtime/train"
 
 const modulePath = "github.com/gtc-compiler/gtc"
 

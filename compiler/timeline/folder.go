@@ -1,0 +1,113 @@
+package timeline
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/distributed/schedule"
+	"github.com/gtc-compiler/gtc/distributed/topo"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+// Machine is what predictions are made for.
+type Machine struct {
+	Topology topo.Topology
+	Flops    float64 // operations a second of one rank
+}
+
+// kinds are the functions of a stage's program, by what they do.
+var kinds = map[string]schedule.Kind{"fwd": schedule.F, "bwd": schedule.B, "wgrad": schedule.W}
+
+// action reads the name of a function of a stage: bwd.1 is the backward of chunk 1.
+func action(name string) (k schedule.Kind, chunk int, ok bool) {
+	what, number, _ := strings.Cut(name, ".")
+	chunk, err := strconv.Atoi(number)
+	k, ok = kinds[what]
+	return k, chunk, ok && err == nil && chunk >= 0
+}
+
+// Folder lays out what the ranks of a compiled folder do, with times in ms that are predicted: operations at m.Flops and
+// the collectives within a function at the topology's speeds. The error says that there is no pipeline.
+func Folder(plan *abi.Manifest, m Machine) (*Drawing, error) {
+	stages := 1
+	for _, a := range plan.Mesh {
+		if a.Name == "pp" {
+			stages = a.Size
+		}
+	}
+	if stages == 1 {
+		return nil, fmt.Errorf("the folder was compiled without --pp: one stage does all micro-batches, one after the other")
+	}
+	var ranks [][]schedule.Action
+	chunks := 1
+	programs := make([]*abi.Program, stages)
+	for i := range stages { // pp is the outermost axis
+		p := &plan.Programs[plan.RankProgram[i*plan.Ranks/stages]]
+		var list []schedule.Action
+		for _, a := range p.Actions {
+			if k, chunk, ok := action(a.Func); ok {
+				list = append(list, schedule.Action{Kind: k, Chunk: chunk, Micro: a.Micro, Slot: a.Slot})
+				chunks = max(chunks, chunk+1)
+			}
+		}
+		ranks, programs[i] = append(ranks, list), p
+	}
+	name := plan.Options["schedule"]
+	if name == "" {
+		name = "1f1b"
+	}
+	t, err := schedule.Read(name, chunks, ranks)
+	if err != nil {
+		return nil, fmt.Errorf("the folder's actions make no pipeline: %w", err)
+	}
+	return New(t, predict(plan, t, programs, m), "ms")
+}
+
+// predict gives the costs of the parts in ms.
+func predict(plan *abi.Manifest, t *schedule.Table, programs []*abi.Program, m Machine) schedule.Costs {
+	c := schedule.Uniform(t.Parts(), 0, 0, 0, 0)
+	at := map[schedule.Kind][]float64{schedule.F: c.Forward, schedule.B: c.Backward, schedule.W: c.Weight}
+	for stage, p := range programs {
+		for _, f := range p.Funcs {
+			if k, chunk, ok := action(f.Name); ok && chunk < t.Chunks {
+				at[k][t.Part(stage, chunk)] += 1e3 * float64(f.Flops) / m.Flops
+			}
+		}
+		sends := map[string]float64{} // by function
+		for _, col := range p.Collectives {
+			k, chunk, ok := action(col.Func)
+			if !ok || chunk >= t.Chunks {
+				continue
+			}
+			ms := 1e3 * Predict(plan, col, m.Topology).Seconds
+			if col.Kind == "send" {
+				sends[col.Func] += ms
+				c.Send = max(c.Send, sends[col.Func])
+				continue
+			}
+			at[k][t.Part(stage, chunk)] += ms
+		}
+	}
+	return c
+}
+
+// Predict is what a collective of a folder costs.
+func Predict(plan *abi.Manifest, c abi.Collective, t topo.Topology) topo.Cost {
+	n := Members(plan, c.Axis)
+	whole := c.Bytes
+	if c.Kind == "reduce_scatter" {
+		whole *= n // the manifest counts what a rank is left with
+	}
+	return t.Link(c.Axis).Cost(c.Kind, n, whole)
+}
+
+// Members is how many ranks take part in a collective over axis.
+func Members(plan *abi.Manifest, axis string) int {
+	for _, a := range plan.Mesh {
+		if a.Name == axis {
+			return a.Size
+		}
+	}
+	return 1
+}
