@@ -75,17 +75,24 @@ func reduceTyped[T number](dst []byte, srcs [][]byte, op ReduceOp) {
 		copy(dst, srcs[0])
 	case n == 2:
 		combine(d, view[T](srcs[0]), view[T](srcs[1]), op)
-	case n <= 4:
+	case n <= 4 && len(d) <= fewElems:
 		// dst may be any of the srcs, so partial results live elsewhere until
-		// the last source of the block has been read.
-		var part [2][blockElems]T
-		reduceBlocks(d, srcs, op, part[:])
+		// the last source of the block has been read. Clearing more room than
+		// this would take longer than a small sum.
+		var part [2 * fewElems]T
+		reduceBlocks(d, srcs, op, part[:], fewElems)
+	case n <= 4:
+		var part [2 * blockElems]T
+		reduceBlocks(d, srcs, op, part[:], blockElems)
 	default:
-		var part [maxDepth][blockElems]T
-		reduceBlocks(d, srcs, op, part[:])
+		var part [maxDepth * blockElems]T
+		reduceBlocks(d, srcs, op, part[:], blockElems)
 	}
 	finish(d, op, n)
 }
+
+// fewElems is the length up to which a reduction takes a small frame.
+const fewElems = 32
 
 // maxDepth is the number of levels of a tree over maxWorld ranks, and so of
 // its partial results that are needed at a time.
@@ -93,18 +100,18 @@ const maxDepth = 14
 
 // reduceBlocks is reduceTyped for three or more srcs, block by block. The two
 // halves of the tree are made in part, since d may be one of the srcs.
-func reduceBlocks[T number](d []T, srcs [][]byte, op ReduceOp, part [][blockElems]T) {
+func reduceBlocks[T number](d []T, srcs [][]byte, op ReduceOp, part []T, block int) {
 	half := leftHalf(len(srcs))
-	for at := 0; at < len(d); at += blockElems {
-		end := min(at+blockElems, len(d))
-		left := part[0][:end-at]
-		reduceTree(left, srcs[:half], at, op, part[1:])
+	for at := 0; at < len(d); at += block {
+		end := min(at+block, len(d))
+		left := part[:end-at]
+		reduceTree(left, srcs[:half], at, op, part[block:])
 		if half+1 == len(srcs) {
 			combine(d[at:end], left, view[T](srcs[half])[at:end], op)
 			continue
 		}
-		right := part[1][:end-at]
-		reduceTree(right, srcs[half:], at, op, part[2:])
+		right := part[block:][:end-at]
+		reduceTree(right, srcs[half:], at, op, part[2*block:])
 		combine(d[at:end], left, right, op)
 	}
 }
@@ -113,9 +120,9 @@ func reduceBlocks[T number](d []T, srcs [][]byte, op ReduceOp, part [][blockElem
 func leftHalf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
 
 // reduceTree sets sum, which is none of the srcs, to the combination of their
-// elements from at on. There are two srcs or more, and part has an entry for
-// each level of the tree above the lowest.
-func reduceTree[T number](sum []T, srcs [][]byte, at int, op ReduceOp, part [][blockElems]T) {
+// elements from at on. There are two srcs or more, and part has room for a sum
+// for each level of the tree above the lowest.
+func reduceTree[T number](sum []T, srcs [][]byte, at int, op ReduceOp, part []T) {
 	end := at + len(sum)
 	half := leftHalf(len(srcs))
 	if half == 1 {
@@ -127,8 +134,8 @@ func reduceTree[T number](sum []T, srcs [][]byte, at int, op ReduceOp, part [][b
 		combine(sum, sum, view[T](srcs[half])[at:end], op)
 		return
 	}
-	right := part[0][:len(sum)]
-	reduceTree(right, srcs[half:], at, op, part[1:])
+	right := part[:len(sum)]
+	reduceTree(right, srcs[half:], at, op, part[len(sum):])
 	combine(sum, sum, right, op)
 }
 
