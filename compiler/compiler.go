@@ -82,6 +82,20 @@ func Lower(o *Options) (*Result, error) {
 	return res, err
 }
 
+// LowerTo is Lower up to and with the pass named last: the module is there, a plan need not be. The tensors of the module
+// can be read until use returns.
+func LowerTo(o *Options, last string, use func(*Result) error) error {
+	o.Pass.StopAfter = last
+	model, res, err := imported(o)
+	if model != nil {
+		defer model.Close()
+	}
+	if err != nil {
+		return err
+	}
+	return use(res)
+}
+
 // Makers tells which C function, template or collective makes each stored value of a lowered module.
 func (r *Result) Makers() (map[*ir.Value]string, error) {
 	src, err := rank.Generate("prog0", programs(r)...)
@@ -93,6 +107,15 @@ func (r *Result) Makers() (map[*ir.Value]string, error) {
 
 // lower is Lower with the model's file left open, nil when it could not be opened. The result is as far as it came.
 func lower(o *Options) (*onnx.Model, *Result, error) {
+	model, res, err := imported(o)
+	if last := o.Pass.StopAfter; err == nil && last != "" && res.Context.Programs()[0].Plan.ArenaBytes == 0 {
+		err = Input(fmt.Errorf("--stop-after %s: there is no program to write yet; gtc opt and --dump show the module", last))
+	}
+	return model, res, err
+}
+
+// imported imports the model and runs the passes that o asks for.
+func imported(o *Options) (*onnx.Model, *Result, error) {
 	start := time.Now()
 	res := &Result{Dir: o.Out}
 	model, err := onnx.Load(o.Model, o.Import)
@@ -120,9 +143,6 @@ func lower(o *Options) (*onnx.Model, *Result, error) {
 		return model, res, Input(err)
 	}
 	res.LowerTime = time.Since(start)
-	if last := o.Pass.StopAfter; last != "" && res.Context.Programs()[0].Plan.ArenaBytes == 0 {
-		return model, res, Input(fmt.Errorf("--stop-after %s: there is no program to write yet; gtc opt and --dump show the module", last))
-	}
 	return model, res, nil
 }
 

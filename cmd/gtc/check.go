@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/check"
 	"github.com/spf13/cobra"
 )
@@ -24,9 +26,15 @@ the global batch (--sync-bn). Dropout stays random: export the model without it.
 Open dimensions of the model are those of the reference's arrays. Without --loss it is graph when out0 is one number,
 mse when target is like out0, else cross_entropy.
 
+--simulate needs no C compiler and starts no process: the ranks' programs, as they are before kernels and places in memory
+are chosen, are interpreted side by side in float64, with their collectives, messages and schedules. It says whether a
+layout (--dp, --tp, --pp, --zero, …) computes what one rank does. It says nothing about kernels, rounding or transports;
+for those, check without it.
+
 Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
-		Example: "  gtc check model.onnx --reference model.npz --dp 2 --microbatches 2",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: files("onnx"),
+		Example: "  gtc check model.onnx --reference model.npz --dp 2 --microbatches 2\n" +
+			"  gtc check model.onnx --reference model.npz --dp 2 --tp 2 --simulate",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: files("onnx"),
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
@@ -37,6 +45,8 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 	m.parallelFlags(fs)
 	fs.IntVar(&o.Threads, "threads", 0, "threads of each rank; 0 is its share of the processors")
 	fs.StringVar(&o.Keep, "keep", "", "leave the compiled programs and their results in `FOLDER`")
+	fs.IntVar(&o.Steps, "steps", 0, "compare only the first `N` updates of each curve; 0 is all")
+	fs.BoolVar(&o.Simulate, "simulate", false, "interpret all ranks in this process in float64: nothing is built and no kernel runs")
 	fs.BoolVarP(&verbose, "verbose", "v", false, "list every gradient")
 	m.passFlags(fs)
 	cmd.MarkFlagRequired("reference")
@@ -46,6 +56,9 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 		opt, err := m.options(args[0])
 		if err != nil {
 			return err
+		}
+		if o.Steps < 0 || o.Simulate && (o.Keep != "" || o.Threads != 0) {
+			return compiler.Input(errors.New("--simulate builds nothing to --keep and has no --threads; --steps cannot be negative"))
 		}
 		o.Compile = *opt
 		o.Compile.Building = building(cmd.ErrOrStderr())

@@ -5,6 +5,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,13 +33,17 @@ type Options struct {
 	Tol       float64          // largest relative error that passes; 0 is DefaultTol
 	Keep      string           // folder to leave the compiled programs in; "" uses one that goes away
 	Threads   int              // of each rank; 0 is its share of the processors
+	Steps     int              // updates of each curve to compare; 0 is all
+	Simulate  bool             // interpret the ranks in this process in float64: nothing is built, no kernel runs
 }
 
-// curves are the optimizers whose loss curves a reference may have.
-var curves = []struct {
+// curve is an optimizer whose loss curve a reference may have.
+type curve struct {
 	name string
 	opt  pass.Optimizer
-}{
+}
+
+var curves = []curve{
 	{"sgd", pass.Optimizer{Name: "sgd", LR: 0.05, Momentum: 0.9}},
 	{"adamw", pass.Optimizer{Name: "adamw", LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01}},
 }
@@ -55,37 +60,36 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	if err := bind(&base, ref); err != nil {
 		return nil, err
 	}
-	dir := o.Keep
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "gtc-check-"); err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(dir)
-	}
-	rep := &Report{Tol: o.Tol, Curves: map[string]float64{}}
+	rep := &Report{Tol: o.Tol, Curves: map[string]float64{}, Simulated: o.Simulate, Steps: o.Steps}
 	if rep.Tol == 0 {
 		rep.Tol = DefaultTol
 	}
-	base.Out = dir
-	runs, params, err := runAll(ctx, o, &base, ref)
+	chosen := chooseCurves(ref)
+	run := runAll
+	if o.Simulate {
+		run = simulateAll
+	} else if dir, err := folder(o); err != nil {
+		return nil, err
+	} else {
+		base.Out = dir
+		if o.Keep == "" {
+			defer os.RemoveAll(dir)
+		}
+	}
+	got, params, err := run(ctx, o, &base, ref, chosen)
 	if err != nil {
 		return nil, err
 	}
-	for i, r := range runs {
-		err := func() error {
-			got, err := npz.Open(r.results)
-			if err != nil {
-				return err
-			}
-			defer got.Close()
-			if i == 0 {
-				if err := rep.compare(ref, got, params); err != nil {
-					return err
-				}
-			}
-			return rep.curve(ref, got, r.name)
-		}()
-		if err != nil {
+	for _, r := range got {
+		if f, ok := r.(io.Closer); ok {
+			defer f.Close()
+		}
+	}
+	if err := rep.compare(ref, got[0], params); err != nil {
+		return nil, err
+	}
+	for i, c := range chosen {
+		if err := rep.curve(ref, got[i], c.name); err != nil {
 			return nil, err
 		}
 	}
@@ -146,33 +150,50 @@ func has(f *npz.File, name string) bool {
 	return err == nil
 }
 
-// one is one executed configuration.
-type one struct {
-	name, dir, results string
-	program            int
-	bins               []string
+// chooseCurves lists the curves that ref has, the last of all when it has none.
+func chooseCurves(ref *npz.File) []curve {
+	list := slices.DeleteFunc(slices.Clone(curves), func(c curve) bool { return !has(ref, "curve/"+c.name) })
+	if len(list) == 0 {
+		list = curves[len(curves)-1:]
+	}
+	return list
 }
 
-// runAll compiles a program for each curve that the reference has, at least one, and runs them side by side.
-func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File) ([]*one, []*onnx.Parameter, error) {
-	var runs []*one
-	var optimizers []pass.Optimizer
-	for i, c := range curves {
-		if has(ref, "curve/"+c.name) || i == len(curves)-1 && len(runs) == 0 {
-			runs = append(runs, &one{name: c.name, dir: base.Out, program: len(runs)})
-			optimizers = append(optimizers, c.opt)
-		}
+// steps is the number of updates to compare of the named curve, 1 when ref has none.
+func (o *Options) steps(ref *npz.File, name string) int {
+	h, err := ref.Header("curve/" + name)
+	switch {
+	case err != nil:
+		return 1
+	case o.Steps > 0:
+		return min(o.Steps, h.Count())
 	}
-	results, err := compiler.Several(ctx, base, optimizers)
+	return h.Count()
+}
+
+// folder is where the programs go.
+func folder(o *Options) (string, error) {
+	if o.Keep != "" {
+		return o.Keep, nil
+	}
+	return os.MkdirTemp("", "gtc-check-")
+}
+
+// runAll compiles a program for each curve and runs them side by side.
+func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, chosen []curve) ([]results, []*onnx.Parameter, error) {
+	var optimizers []pass.Optimizer
+	for _, c := range chosen {
+		optimizers = append(optimizers, c.opt)
+	}
+	compiled, err := compiler.Several(ctx, base, optimizers)
 	if err != nil {
 		return nil, nil, err
 	}
-	bin := filepath.Join(base.Out, "bin", build.Command)
-	errs := make([]error, len(runs))
+	out, errs := make([]results, len(chosen)), make([]error, len(chosen))
 	var wg sync.WaitGroup
-	for i, r := range runs {
-		r.bins = slices.Repeat([]string{bin}, max(1, results[0].Manifest.Ranks))
-		wg.Go(func() { errs[i] = r.run(ctx, o, ref) })
+	for i, c := range chosen {
+		bins := slices.Repeat([]string{filepath.Join(base.Out, "bin", build.Command)}, max(1, compiled[0].Manifest.Ranks))
+		wg.Go(func() { out[i], errs[i] = o.start(ctx, base.Out, bins, i, ref, c.name) })
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -180,33 +201,31 @@ func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.Fi
 			return nil, nil, err
 		}
 	}
-	return runs, results[0].Parameters, nil
+	return out, compiled[0].Parameters, nil
 }
 
-// run starts the ranks of one configuration.
-func (r *one) run(ctx context.Context, o *Options, ref *npz.File) (err error) {
-	steps := 1
-	if h, err := ref.Header("curve/" + r.name); err == nil {
-		steps = h.Count()
-	}
-	if r.results, err = filepath.Abs(filepath.Join(r.dir, "results-"+r.name+".npz")); err != nil {
-		return err
-	}
-	path, err := filepath.Abs(o.Reference)
+// start runs the ranks of one of the programs in dir, and reads what they wrote.
+func (o *Options) start(ctx context.Context, dir string, bins []string, program int, ref *npz.File, curve string) (results, error) {
+	path, err := filepath.Abs(filepath.Join(dir, "results-"+curve+".npz"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	args := []string{"--fixed-batch", path, "--results", r.results, "--steps", strconv.Itoa(steps), "--checkpoint-dir", "none"}
+	batch, err := filepath.Abs(o.Reference)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--fixed-batch", batch, "--results", path, "--steps", strconv.Itoa(o.steps(ref, curve)), "--checkpoint-dir", "none"}
 	if o.Threads > 0 {
 		args = append(args, "--threads", strconv.Itoa(o.Threads))
 	}
-	env := []string{fmt.Sprintf("%s=%d", abi.ProgramVariable, r.program)}
+	env := []string{fmt.Sprintf("%s=%d", abi.ProgramVariable, program)}
 	var out strings.Builder
 	w := &lockedWriter{w: &out}
-	if err := launch.Local(ctx, launch.Options{Bins: r.bins, Args: args, Env: env, Dir: r.dir, Stdout: w, Stderr: w}); err != nil {
-		return &RunError{Err: err, Output: strings.TrimSpace(out.String())}
+	if err := launch.Local(ctx, launch.Options{Bins: bins, Args: args, Env: env, Dir: dir, Stdout: w, Stderr: w}); err != nil {
+		return nil, &RunError{Err: err, Output: strings.TrimSpace(out.String())}
 	}
-	return nil
+	f, err := npz.Open(path)
+	return stored{f}, err
 }
 
 // RunError is a run of the compiled program that failed; Output is what it said.

@@ -23,8 +23,10 @@ type Report struct {
 	Unmatched []string           `json:"unmatched"` // reference gradients of no parameter of that name
 	Curves    map[string]float64 `json:"curves"`    // by optimizer: ‖curve-ref‖/‖ref‖
 	Seconds   float64            `json:"seconds"`
+	Simulated bool               `json:"simulated,omitempty"` // interpreted: no kernel has run
 
 	Tol   float64 `json:"-"`
+	Steps int     `json:"-"` // updates of each curve that were compared; 0 is all
 	Grads []Grad  `json:"-"` // worst first
 	Rows  []Row   `json:"-"` // what was compared, in order: outputs, loss, curves
 }
@@ -48,6 +50,17 @@ const tiny = 1e-6
 
 // never is the error of what cannot be compared: other sizes, or not a number. JSON has no infinity.
 const never = math.MaxFloat64
+
+// results are what a run gave, by name.
+type results interface {
+	// array gives a whole array as float64, and its shape.
+	array(name string) ([]float64, []int, error)
+}
+
+// stored are the results of a run that wrote them into a file.
+type stored struct{ *npz.File }
+
+func (s stored) array(name string) ([]float64, []int, error) { return read(s.File, name) }
 
 // read gives an array as float64.
 func read(f *npz.File, name string) ([]float64, []int, error) {
@@ -110,14 +123,14 @@ func ratio(d, n float64) float64 {
 }
 
 // compare fills outputs, loss and gradients from the first step's results.
-func (r *Report) compare(ref, got *npz.File, params []*onnx.Parameter) error {
+func (r *Report) compare(ref *npz.File, got results, params []*onnx.Parameter) error {
 	for i := 0; has(ref, fmt.Sprintf("out%d", i)); i++ {
 		name := fmt.Sprintf("out%d", i)
 		want, _, err := read(ref, name)
 		if err != nil {
 			return err
 		}
-		have, _, err := read(got, name)
+		have, _, err := got.array(name)
 		if err != nil {
 			return err
 		}
@@ -130,7 +143,7 @@ func (r *Report) compare(ref, got *npz.File, params []*onnx.Parameter) error {
 		if err != nil {
 			return err
 		}
-		have, _, err := read(got, "loss")
+		have, _, err := got.array("loss")
 		if err != nil {
 			return err
 		}
@@ -140,7 +153,7 @@ func (r *Report) compare(ref, got *npz.File, params []*onnx.Parameter) error {
 	return r.gradients(ref, got, params)
 }
 
-func (r *Report) gradients(ref, got *npz.File, params []*onnx.Parameter) error {
+func (r *Report) gradients(ref *npz.File, got results, params []*onnx.Parameter) error {
 	r.Unmatched = []string{}
 	largest := 0.0
 	absolute := []float64{}
@@ -192,15 +205,15 @@ func (r *Report) gradients(ref, got *npz.File, params []*onnx.Parameter) error {
 
 // match finds the gradient of the parameter that the reference calls name: by that name, by another name of the same
 // tensor, or by the file's tensor that holds it, turned back when the exporter had transposed it.
-func match(got *npz.File, name string, params []*onnx.Parameter) ([]float64, []int) {
-	if x, shape, err := read(got, "grad/"+name); err == nil {
+func match(got results, name string, params []*onnx.Parameter) ([]float64, []int) {
+	if x, shape, err := got.array("grad/" + name); err == nil {
 		return x, shape
 	}
 	for _, p := range params {
 		if p.Initializer != name && !slices.Contains(p.Aliases, name) {
 			continue
 		}
-		x, shape, err := read(got, "grad/"+p.Name)
+		x, shape, err := got.array("grad/" + p.Name)
 		if err != nil {
 			continue
 		}
@@ -223,7 +236,7 @@ func transpose(x []float64, rows, cols int) []float64 {
 }
 
 // curve compares the losses before each update, all together.
-func (r *Report) curve(ref, got *npz.File, name string) error {
+func (r *Report) curve(ref *npz.File, got results, name string) error {
 	if !has(ref, "curve/"+name) {
 		return nil
 	}
@@ -231,9 +244,12 @@ func (r *Report) curve(ref, got *npz.File, name string) error {
 	if err != nil {
 		return err
 	}
-	have, _, err := read(got, "loss")
+	have, _, err := got.array("loss")
 	if err != nil {
 		return err
+	}
+	if r.Steps > 0 {
+		want = want[:min(len(want), r.Steps)]
 	}
 	e := ratio(distance(have, want), norm(want))
 	r.Curves[name] = e
@@ -285,5 +301,9 @@ func (r *Report) Print(w io.Writer, all bool) {
 	if !r.OK {
 		verdict = "NOT within tolerance"
 	}
-	fmt.Fprintf(w, "%s %.0e, %.1f s\n", verdict, r.Tol, r.Seconds)
+	how := ""
+	if r.Simulated {
+		how = ", simulated: no kernel has run"
+	}
+	fmt.Fprintf(w, "%s %.0e, %.1f s%s\n", verdict, r.Tol, r.Seconds, how)
 }

@@ -58,10 +58,10 @@ func TestReport(t *testing.T) {
 		array("grad/b", []int{2}, 1e-8, 0))
 	r := &Report{Tol: 0.2, Curves: map[string]float64{}}
 	params := []*onnx.Parameter{{Name: "w_T", Initializer: "w", Transposed: true}, {Name: "head", Initializer: "val_1", Transposed: true, Aliases: []string{"tied"}}}
-	if err := r.compare(ref, got, params); err != nil {
+	if err := r.compare(ref, stored{got}, params); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.curve(ref, got, "sgd"); err != nil {
+	if err := r.curve(ref, stored{got}, "sgd"); err != nil {
 		t.Fatal(err)
 	}
 	r.finish()
@@ -88,10 +88,10 @@ func TestReportNaN(t *testing.T) {
 	ref := file(t, array("out0", []int{1}, 0.5), array("curve/adamw", []int{2}, 1, 2))
 	got := file(t, array("out0", []int{1}, math.NaN()), array("loss", []int{1}, 1))
 	r := &Report{Tol: 1, Curves: map[string]float64{}}
-	if err := r.compare(ref, got, nil); err != nil {
+	if err := r.compare(ref, stored{got}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.curve(ref, got, "adamw"); err != nil {
+	if err := r.curve(ref, stored{got}, "adamw"); err != nil {
 		t.Fatal(err)
 	}
 	r.finish()
@@ -105,7 +105,7 @@ func TestNotFinite(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1)} {
 		ref, got := file(t, array("out0", []int{2}, 3, x), array("loss", nil, x)), file(t, array("out0", []int{2}, 3, x), array("loss", []int{1}, x))
 		r := &Report{Tol: 0.2, Curves: map[string]float64{}}
-		if err := r.compare(ref, got, nil); err != nil {
+		if err := r.compare(ref, stored{got}, nil); err != nil {
 			t.Fatal(err)
 		}
 		r.finish()

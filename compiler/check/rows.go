@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
-	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
 // maxRows bounds the rows that are paired: each is compared with each.
@@ -14,7 +13,7 @@ const maxRows = 2048
 // holds no more of it than the rows that the model reads; the file does not say which rows. It is paired with the rows of want
 // that are not zero, each with the nearest that is left, and gives the whole gradient that this makes; nil when there are
 // not as many.
-func matchRows(got *npz.File, name string, params []*onnx.Parameter, want []float64, dims []int) []float64 {
+func matchRows(got results, name string, params []*onnx.Parameter, want []float64, dims []int) []float64 {
 	var part *onnx.Parameter
 	for _, p := range params {
 		if p.Origin == name {
@@ -27,7 +26,7 @@ func matchRows(got *npz.File, name string, params []*onnx.Parameter, want []floa
 	if part == nil || len(dims) != 2 {
 		return nil
 	}
-	have, _, err := read(got, "grad/"+part.Name)
+	have, _, err := got.array("grad/" + part.Name)
 	width := dims[1]
 	if err != nil || width == 0 || len(have)%width != 0 {
 		return nil

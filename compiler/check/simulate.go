@@ -1,0 +1,239 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/data"
+	"github.com/gtc-compiler/gtc/runtime/npz"
+)
+
+// lastPass makes the programs that are simulated: after it all collectives, messages and schedules are there, in the
+// order in which ranks issue them. Later passes choose kernels and places in memory, of which the interpreter has none.
+const lastPass = "overlap"
+
+// memory are the results of a simulated run.
+type memory struct {
+	first  map[string]*ir.Array // of the first step, by name
+	losses []float64
+}
+
+func (m *memory) array(name string) ([]float64, []int, error) {
+	if name == "loss" {
+		return m.losses, []int{len(m.losses)}, nil
+	}
+	a := m.first[name]
+	if a == nil {
+		return nil, nil, fmt.Errorf("the simulated program gives no %q", name)
+	}
+	x := a.F
+	for _, v := range a.I {
+		x = append(x, float64(v))
+	}
+	return x, a.Type.Dims, nil
+}
+
+// simulateAll interprets a program for each curve.
+func simulateAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, chosen []curve) ([]results, []*onnx.Parameter, error) {
+	inputs, err := inputNames(base)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, errs := make([]results, len(chosen)), make([]error, len(chosen))
+	var params []*onnx.Parameter
+	var wg sync.WaitGroup
+	for i, c := range chosen {
+		one := *base
+		one.Pass.Optimizer = c.opt
+		wg.Go(func() {
+			errs[i] = compiler.LowerTo(&one, lastPass, func(res *compiler.Result) (err error) {
+				if i == 0 {
+					params = res.Parameters
+				}
+				out[i], err = simulate(ctx, res, inputs, ref, o.steps(ref, c.name))
+				return err
+			})
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return out, params, nil
+}
+
+// inputNames are the model's inputs in order: in0, in1, … of a reference.
+func inputNames(o *compiler.Options) ([]string, error) {
+	m, err := onnx.Load(o.Model, o.Import)
+	if err != nil {
+		return nil, compiler.Input(err)
+	}
+	defer m.Close()
+	var names []string
+	for _, in := range m.Inputs() {
+		names = append(names, in.Name)
+	}
+	return names, nil
+}
+
+// simulate does steps updates on the batch of ref.
+func simulate(ctx context.Context, res *compiler.Result, inputs []string, ref *npz.File, steps int) (*memory, error) {
+	programs := Programs(res.Context)
+	batch, err := wholeBatch(programs, inputs, ref)
+	if err != nil {
+		return nil, err
+	}
+	sim, err := interp.Simulate(programs, nil)
+	if err != nil {
+		return nil, err
+	}
+	m := &memory{}
+	for k := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := sim.Step(batch); err != nil {
+			return nil, fmt.Errorf("simulating step %d: %w", k, err)
+		}
+		loss, err := meanLoss(sim)
+		if err != nil {
+			return nil, fmt.Errorf("simulating step %d: %w", k, err)
+		}
+		m.losses = append(m.losses, loss)
+		if k > 0 {
+			continue
+		}
+		if m.first, err = named(programs, sim); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Programs are what the interpreter needs of a compilation.
+func Programs(c *pass.Context) []interp.Program {
+	var list []interp.Program
+	for _, p := range c.Programs() {
+		list = append(list, interp.Program{Module: p.Module, Actions: p.Actions, Slots: p.Slots})
+	}
+	return list
+}
+
+// meanLoss is that of the last step.
+func meanLoss(sim *interp.Simulation) (float64, error) {
+	sum, err := sim.Result("loss_sum", false)
+	if err != nil {
+		return 0, err
+	}
+	count, err := sim.Result("count", false)
+	switch {
+	case err != nil:
+		return 0, err
+	case sum == nil:
+		return 0, errors.New("no rank gives the loss")
+	case count == nil:
+		return sum.F[0], nil
+	case len(count.I) > 0:
+		return sum.F[0] / float64(count.I[0]), nil
+	}
+	return sum.F[0] / count.F[0], nil
+}
+
+// named puts all named results of the last step together.
+func named(programs []interp.Program, sim *interp.Simulation) (map[string]*ir.Array, error) {
+	out := map[string]*ir.Array{}
+	for _, p := range programs {
+		for _, f := range p.Module.Funcs {
+			for _, r := range f.Results {
+				if r.Name == "" || out[r.Name] != nil {
+					continue
+				}
+				x, err := sim.Result(r.Name, false)
+				if err != nil {
+					return nil, err
+				}
+				if x != nil {
+					out[r.Name] = x
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// wholeBatch reads what the programs take from the data; samples weigh 1.
+func wholeBatch(programs []interp.Program, inputs []string, ref *npz.File) (map[string]*ir.Array, error) {
+	out := map[string]*ir.Array{}
+	for _, p := range programs {
+		for _, f := range p.Module.Funcs {
+			for _, v := range f.Params {
+				if out[v.Name] != nil || v.Role != ir.Input && v.Role != ir.Target && v.Role != ir.Weight {
+					continue
+				}
+				x, err := wholeInput(p.Module.Mesh, v, inputs, ref)
+				if err != nil {
+					return nil, err
+				}
+				out[v.Name] = x
+			}
+		}
+	}
+	return out, nil
+}
+
+// wholeInput is the array of ref for input v of a rank's program.
+func wholeInput(m mesh.Mesh, v *ir.Value, inputs []string, ref *npz.File) (*ir.Array, error) {
+	dims := slices.Clone(v.Type.Dims)
+	for d := range dims {
+		for _, axis := range v.Sharding.Axes(d) {
+			dims[d] *= m.Size(axis)
+		}
+	}
+	out := ir.NewArray(ir.T(v.Type.DType, dims...))
+	names := []string{v.Name}
+	switch v.Role {
+	case ir.Weight:
+		for i := range out.F {
+			out.F[i] = 1
+		}
+		return out, nil
+	case ir.Target:
+		names = append(names, data.TargetNames...)
+	default:
+		names = append(names, "in"+strconv.Itoa(slices.Index(inputs, v.Name)))
+	}
+	i := slices.IndexFunc(names, func(n string) bool { return has(ref, n) })
+	if i < 0 {
+		return nil, compiler.Input(fmt.Errorf("%s: no array for input %q", ref.Path(), v.Name))
+	}
+	x, shape, err := read(ref, names[i])
+	if err != nil {
+		return nil, compiler.Input(err)
+	}
+	if !slices.Equal(squeeze(shape), squeeze(dims)) {
+		return nil, compiler.Input(fmt.Errorf("%s: array %q is %v, input %q of the whole batch is %v", ref.Path(), names[i], shape, v.Name, dims))
+	}
+	if out.F != nil {
+		out.F = x
+	}
+	for k := range out.I {
+		out.I[k] = int64(x[k])
+	}
+	return out, nil
+}
+
+func squeeze(dims []int) []int {
+	return slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == 1 })
+}
