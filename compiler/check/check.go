@@ -34,6 +34,7 @@ type Options struct {
 	Keep      string           // folder to leave the compiled programs in; "" uses one that goes away
 	Threads   int              // of each rank; 0 is its share of the processors
 	Steps     int              // updates of each curve to compare; 0 is all
+	Curve     string           // compare only the curve of this optimizer; "" is all that the reference has
 	Simulate  bool             // interpret the ranks in this process in float64: nothing is built, no kernel runs
 }
 
@@ -64,7 +65,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	if rep.Tol == 0 {
 		rep.Tol = DefaultTol
 	}
-	chosen := chooseCurves(ref)
+	chosen := o.curves(ref)
 	run := runAll
 	if o.Simulate {
 		run = simulateAll
@@ -76,16 +77,17 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 			defer os.RemoveAll(dir)
 		}
 	}
-	got, params, err := run(ctx, o, &base, ref, chosen)
+	got, res, err := run(ctx, o, &base, ref, chosen)
 	if err != nil {
 		return nil, err
 	}
+	rep.Compiled = res.Context
 	for _, r := range got {
 		if f, ok := r.(io.Closer); ok {
 			defer f.Close()
 		}
 	}
-	if err := rep.compare(ref, got[0], params); err != nil {
+	if err := rep.compare(ref, got[0], res.Parameters); err != nil {
 		return nil, err
 	}
 	for i, c := range chosen {
@@ -150,9 +152,11 @@ func has(f *npz.File, name string) bool {
 	return err == nil
 }
 
-// chooseCurves lists the curves that ref has, the last of all when it has none.
-func chooseCurves(ref *npz.File) []curve {
-	list := slices.DeleteFunc(slices.Clone(curves), func(c curve) bool { return !has(ref, "curve/"+c.name) })
+// curves lists the curves to compare, the last of all when ref has none.
+func (o *Options) curves(ref *npz.File) []curve {
+	list := slices.DeleteFunc(slices.Clone(curves), func(c curve) bool {
+		return !has(ref, "curve/"+c.name) || o.Curve != "" && o.Curve != c.name
+	})
 	if len(list) == 0 {
 		list = curves[len(curves)-1:]
 	}
@@ -180,7 +184,7 @@ func folder(o *Options) (string, error) {
 }
 
 // runAll compiles a program for each curve and runs them side by side.
-func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, chosen []curve) ([]results, []*onnx.Parameter, error) {
+func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, chosen []curve) ([]results, *compiler.Result, error) {
 	var optimizers []pass.Optimizer
 	for _, c := range chosen {
 		optimizers = append(optimizers, c.opt)
@@ -201,7 +205,7 @@ func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.Fi
 			return nil, nil, err
 		}
 	}
-	return out, compiled[0].Parameters, nil
+	return out, compiled[0], nil
 }
 
 // start runs the ranks of one of the programs in dir, and reads what they wrote.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 	"github.com/gtc-compiler/gtc/runtime/printable"
@@ -24,6 +25,8 @@ type Report struct {
 	Curves    map[string]float64 `json:"curves"`    // by optimizer: ‖curve-ref‖/‖ref‖
 	Seconds   float64            `json:"seconds"`
 	Simulated bool               `json:"simulated,omitempty"` // interpreted: no kernel has run
+
+	Compiled *pass.Context `json:"-"` // of the first curve: layouts, schedules, remarks; contents of tensors are gone
 
 	Tol   float64 `json:"-"`
 	Steps int     `json:"-"` // updates of each curve that were compared; 0 is all

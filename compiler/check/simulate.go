@@ -44,13 +44,13 @@ func (m *memory) array(name string) ([]float64, []int, error) {
 }
 
 // simulateAll interprets a program for each curve.
-func simulateAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, chosen []curve) ([]results, []*onnx.Parameter, error) {
+func simulateAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, chosen []curve) ([]results, *compiler.Result, error) {
 	inputs, err := inputNames(base)
 	if err != nil {
 		return nil, nil, err
 	}
 	out, errs := make([]results, len(chosen)), make([]error, len(chosen))
-	var params []*onnx.Parameter
+	var first *compiler.Result
 	var wg sync.WaitGroup
 	for i, c := range chosen {
 		one := *base
@@ -58,7 +58,7 @@ func simulateAll(ctx context.Context, o *Options, base *compiler.Options, ref *n
 		wg.Go(func() {
 			errs[i] = compiler.LowerTo(&one, lastPass, func(res *compiler.Result) (err error) {
 				if i == 0 {
-					params = res.Parameters
+					first = res
 				}
 				out[i], err = simulate(ctx, res, inputs, ref, o.steps(ref, c.name))
 				return err
@@ -71,7 +71,7 @@ func simulateAll(ctx context.Context, o *Options, base *compiler.Options, ref *n
 			return nil, nil, err
 		}
 	}
-	return out, params, nil
+	return out, first, nil
 }
 
 // inputNames are the model's inputs in order: in0, in1, … of a reference.

@@ -15,7 +15,12 @@ func init() {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.y...)}, err
 		},
-		Eval: convEval(func(x, w, y *float64) { *y += *x * *w }),
+		Eval: convEval(func(r convRow) {
+			w := *r.w
+			for q := range r.y {
+				r.y[q] += r.x[q*r.stride] * w
+			}
+		}),
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			a, x, w := op.Attrs.(ConvAttrs), op.In[0], op.In[1]
 			grads := []*ir.Value{
@@ -37,7 +42,12 @@ func init() {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.x...)}, err
 		},
-		Eval: convEval(func(x, w, y *float64) { *x += *y * *w }),
+		Eval: convEval(func(r convRow) {
+			w := *r.w
+			for q, y := range r.y {
+				r.x[q*r.stride] += y * w
+			}
+		}),
 		VJP: func(b *ir.Builder, op *ir.Op, dx []*ir.Value) []*ir.Value {
 			a, dy, w := op.Attrs.(ConvInputGradAttrs).Conv(), op.In[0], op.In[1]
 			return []*ir.Value{Conv(b, dx[0], w, a), ConvWeightGrad(b, dx[0], dy, a.WeightGrad(w.Type.Dims[2:]))}
@@ -51,7 +61,13 @@ func init() {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.w...)}, err
 		},
-		Eval: convEval(func(x, w, y *float64) { *w += *x * *y }),
+		Eval: convEval(func(r convRow) {
+			w := *r.w
+			for q, y := range r.y {
+				w += r.x[q*r.stride] * y
+			}
+			*r.w = w
+		}),
 		VJP: func(b *ir.Builder, op *ir.Op, dw []*ir.Value) []*ir.Value {
 			a, x, dy := op.Attrs.(ConvWeightGradAttrs).Conv(), op.In[0], op.In[1]
 			return []*ir.Value{ConvInputGrad(b, dy, dw[0], a.InputGrad(x.Type.Dims[2:])), Conv(b, x, dw[0], a)}
@@ -61,8 +77,15 @@ func init() {
 	})
 }
 
-// convEval visits every product of the trilinear form; term adds it to the tensor that is the result.
-func convEval(term func(x, w, y *float64)) func(op *ir.Op, in []*ir.Array) []*ir.Array {
+// convRow are products x[q*stride] * w * y[q] of the trilinear form.
+type convRow struct {
+	x, y   []float64
+	w      *float64
+	stride int
+}
+
+// convEval visits every product of the trilinear form; add adds those of a row to the tensor that is the result.
+func convEval(add func(convRow)) func(op *ir.Op, in []*ir.Array) []*ir.Array {
 	return func(op *ir.Op, in []*ir.Array) []*ir.Array {
 		a, d, err := convOf(op)
 		if err != nil {
@@ -79,16 +102,17 @@ func convEval(term func(x, w, y *float64)) func(op *ir.Op, in []*ir.Array) []*ir
 		if len(in) > 2 && in[2] != nil {
 			each(d.y, func(at []int, i int) { out.F[i] = in[2].F[at[1]] })
 		}
-		a.eachProduct(d, func(xi, wi, yi int) { term(&x.F[xi], &w.F[wi], &y.F[yi]) })
+		a.eachRow(d, func(xi, wi, yi, n int) { add(convRow{x.F[xi:], y.F[yi : yi+n], &w.F[wi], a.Strides[len(a.Strides)-1]}) })
 		return []*ir.Array{out}
 	}
 }
 
-// eachProduct calls f with the positions of the elements of x, w and y of every product in the sum
+// eachRow calls f with the positions of the elements of x, w and y of every product in the sum
 // y[n,o,p] += x[n, (o's group)*Cg + c, p*stride - pad + k*dilation] * w[o,c,k].
 //
-// It goes along rows of the last dim: those of its positions whose operand is no padding are a range.
-func (a ConvAttrs) eachProduct(d convDims, f func(xi, wi, yi int)) {
+// It goes along rows of the last dim: those of its positions whose operand is no padding are a range, and f gets the
+// first of it and their number. y goes on by 1, x by the stride.
+func (a ConvAttrs) eachRow(d convDims, f func(xi, wi, yi, n int)) {
 	last := len(d.x) - 1
 	sx, sy := ir.Strides(d.x), ir.Strides(d.y)
 	perGroup, stride := d.w[0]/a.Groups, a.Strides[last-2]
@@ -110,8 +134,8 @@ func (a ConvAttrs) eachProduct(d convDims, f func(xi, wi, yi int)) {
 					}
 					xi, yi = xi+p*sx[i+2], yi+q*sy[i+2]
 				}
-				for q := from; q < to; q++ {
-					f(xi+q*stride, wi, yi+q)
+				if from < to {
+					f(xi+from*stride, wi, yi+from, to-from)
 				}
 			})
 		}
