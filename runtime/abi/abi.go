@@ -50,6 +50,9 @@ type Train struct {
 	Weighted     bool    `json:"weighted"` // the step takes per-sample weights, so a padded batch is exact
 	Tokens       int     `json:"tokens"`   // target elements per sample (sequence length), 1 for plain classification
 	Metric       string  `json:"metric"`   // accuracy, perplexity or ""
+	// Data lists what the model reads from the data, in its order, with the types and dims of a rank's micro-batch, where a
+	// function of a program reads but some of it; empty where @step reads all.
+	Data []Tensor `json:"data,omitempty"`
 }
 
 // Program is one distinct rank program.

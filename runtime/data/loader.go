@@ -19,6 +19,8 @@ type Config struct {
 	Start   int64 // first global step
 	Stop    int64 // global step after the last; 0 for no end
 	Slots   int   // batches read ahead; 0 stands for 2
+
+	Unread []bool // inputs of which this process needs no rows: their Inputs are nil; nil reads all
 }
 
 // Batch is what one rank needs for one global step: rows Rank*B/Ranks ... of the global
@@ -87,6 +89,8 @@ func (d *Dataset) Loader(cfg Config) (*Loader, error) {
 	case b%parts != 0:
 		return nil, fmt.Errorf("a global batch of %d samples does not divide over %d ranks x %d micro-batches; "+
 			"%d would", b, cfg.Ranks, cfg.Micro, (b/parts+1)*parts)
+	case len(cfg.Unread) > 0 && len(cfg.Unread) != len(d.inputs):
+		return nil, fmt.Errorf("BUG: Unread of %d inputs, the data set has %d", len(cfg.Unread), len(d.inputs))
 	case cfg.Start < 0:
 		return nil, fmt.Errorf("BUG: loader starts at step %d", cfg.Start)
 	}
@@ -96,7 +100,11 @@ func (d *Dataset) Loader(cfg Config) (*Loader, error) {
 	for range cfg.Slots {
 		s := &Batch{Rows: rows, Weights: make([]float32, rows), micro: cfg.Micro, home: l.free}
 		for i := range d.inputs {
-			s.Inputs = append(s.Inputs, make([]byte, rows*d.RowBytes(i)))
+			var room []byte
+			if !cfg.skips(i) {
+				room = make([]byte, rows*d.RowBytes(i))
+			}
+			s.Inputs = append(s.Inputs, room)
 		}
 		l.free <- s
 	}
@@ -104,6 +112,8 @@ func (d *Dataset) Loader(cfg Config) (*Loader, error) {
 	go l.run()
 	return l, nil
 }
+
+func (c *Config) skips(input int) bool { return len(c.Unread) > 0 && c.Unread[input] }
 
 // Eval reads every sample once, in order, the last batch padded.
 func (d *Dataset) Eval(batch, rank, ranks, micro int) (*Loader, error) {
@@ -183,6 +193,9 @@ func (l *Loader) fill(b *Batch, step int64, room *scratch) (err error) {
 			b.Valid++
 		}
 		for i := range b.Inputs {
+			if l.cfg.skips(i) {
+				continue
+			}
 			input = i
 			size := l.d.columns[i].out
 			dst := b.Inputs[i][row*size : (row+1)*size]

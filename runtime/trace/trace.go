@@ -21,6 +21,10 @@ const (
 	LaneCalls = 1 // kernels, in order
 	LaneComm  = 2 // collectives
 	LaneLoop  = 3 // steps, data, evaluation, saving
+
+	LaneActions = 4 // forward (F), backward (B) and weight gradient (W) passes of micro-batches
+	LaneSends   = 5 // messages to other stages of a pipeline
+	LaneRecvs   = 6 // messages from them, waiting included
 )
 
 // Writer is an open trace of one rank. Its methods may be called from several goroutines, and on a nil *Writer do
@@ -48,6 +52,9 @@ func Create(path string, rank int) (*Writer, error) {
 	t.name("thread_name", LaneCalls, "calls")
 	t.name("thread_name", LaneComm, "collectives")
 	t.name("thread_name", LaneLoop, "loop")
+	t.name("thread_name", LaneActions, "micro-batches")
+	t.name("thread_name", LaneSends, "sends")
+	t.name("thread_name", LaneRecvs, "receives")
 	return t, nil
 }
 

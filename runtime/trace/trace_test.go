@@ -35,10 +35,10 @@ func TestTraceIsJSON(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if len(got) != 7 {
+	if len(got) != 10 {
 		t.Fatalf("%d events: %v", len(got), got)
 	}
-	e := got[4]
+	e := got[7]
 	if e.Ph != "X" || e.Name != "h\"\\\n\x01\ufffd…" || e.Pid != 3 || e.Tid != LaneCalls || e.Ts != 1.5 || e.Dur != 2000 || e.Args["loc"] != "/0/Gemm\" model.py:41" {
 		t.Errorf("%+v", e)
 	}

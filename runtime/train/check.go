@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
@@ -29,7 +28,6 @@ func (s *session) fixedBatch() error {
 	if err != nil {
 		return usagef("--fixed-batch: %w", err)
 	}
-	t.feed.ones()
 	var arrays []npz.Array
 	steps := max(s.cfg.steps, 1)
 	losses := make([]byte, 0, 8*steps)
@@ -58,33 +56,36 @@ func (s *session) fixedBatch() error {
 
 // fixedStep does one update on the batch; first, when not nil, collects the results.
 func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
-	for micro := range t.feed.calls {
-		f := t.micro
-		if micro == t.feed.calls-1 {
-			f = t.last
-		}
-		if err := t.feed.fixed(batch, micro); err != nil {
+	t.feed.fresh()
+	for i := range t.actions {
+		a := &t.actions[i]
+		if err := t.feed.fixed(batch, a.f, a.data); err != nil {
 			return usagef("--fixed-batch %s: %w", t.cfg.fixedBatch, err)
 		}
-		if f == t.last {
-			micro = t.plan.Train.Microbatches - 1
-		}
-		if err := t.m.run(f, micro); err != nil {
+		if err := t.m.run(a.f, a.micro); err != nil {
 			return t.failed(err)
 		}
 		if first != nil {
-			first.take(f, micro)
+			first.take(a.f, a.micro)
 		}
+	}
+	if err := t.m.settle(); err != nil {
+		return err
 	}
 	t.step++
 	return t.readLoss()
 }
 
-// fixed puts this rank's part of a whole batch into the arena.
-func (d *feeder) fixed(batch []npz.Array, micro int) error {
+// fixed puts what f reads of this rank's part of a whole batch into the arena. Every sample counts.
+func (d *feeder) fixed(batch []npz.Array, f *function, micro int) error {
 	x := d.m.plan
-	for i, t := range d.inputs {
-		a := &batch[i]
+	d.ones(f)
+	for _, r := range f.reads {
+		t := r.t
+		if r.input < 0 || d.holds(t, micro) {
+			continue
+		}
+		a := &batch[r.input]
 		dims, from := x.whole(t), x.start(t, x.rank, micro)
 		if n := len(t.Dims); n > 0 && !split(t, mesh.TimeAxis) && len(a.Shape) == n && a.Shape[0] == t.Dims[0]*x.Train.DP*d.calls {
 			// As the data loader deals them: first over ranks, then over micro-batches.
@@ -177,68 +178,6 @@ func element(b []byte, dtype string) (float64, bool) {
 	return 0, false
 }
 
-// collector gathers the results of functions, from all micro-batches and ranks.
-type collector struct {
-	s     *session
-	parts []part
-}
-
-// part is one rank's share of a result, in one micro-batch.
-type part struct {
-	t     *abi.Tensor
-	micro int
-	data  []byte
-}
-
-// take copies the results of f. Of results that are not spread over micro-batches, the last remain.
-func (c *collector) take(f *function, micro int) {
-	for i := range f.info.Results {
-		t := &f.info.Results[i]
-		p := part{t, micro, slices.Clone(c.s.m.bytes(t))}
-		old := slices.IndexFunc(c.parts, func(q part) bool { return q.t.Name == t.Name })
-		if old >= 0 && !split(t, mesh.TimeAxis) {
-			c.parts[old] = p
-		} else {
-			c.parts = append(c.parts, p)
-		}
-	}
-}
-
-var resultSite = comm.Site{Tensor: "results"}
-
-// join puts the parts together, on rank 0; the others get nothing.
-func (c *collector) join() ([]npz.Array, error) {
-	x := c.s.plan
-	var arrays []npz.Array
-	at := map[string]int{}
-	for _, p := range c.parts {
-		size := elemSizes[p.t.DType]
-		k, ok := at[p.t.Name]
-		if !ok {
-			k = len(arrays)
-			at[p.t.Name] = k
-			dims := x.whole(p.t)
-			arrays = append(arrays, npz.Array{Name: p.t.Name, DType: p.t.DType, Shape: slices.Clone(dims), Data: make([]byte, size*elems(dims))})
-		}
-		ranks := [][]byte{p.data}
-		if c.s.world != nil && len(p.data) > 0 {
-			all := make([]byte, len(p.data)*x.Ranks)
-			if err := c.s.world.AllGather(&resultSite, all, p.data, comm.U8); err != nil {
-				return nil, err
-			}
-			ranks = slices.Collect(slices.Chunk(all, len(p.data)))
-		}
-		for r, part := range ranks {
-			if r > 0 && len(p.t.ShardAxes) == 0 {
-				break // the same on every rank
-			}
-			to := region{data: arrays[k].Data, dims: arrays[k].Shape, at: x.start(p.t, r, p.micro)}
-			copyBox(to, region{data: part, dims: p.t.Dims}, p.t.Dims, size)
-		}
-	}
-	return arrays, nil
-}
-
 // writeResults writes an npz file on rank 0.
 func (s *session) writeResults(path string, arrays []npz.Array) error {
 	var err error
@@ -303,9 +242,8 @@ func (s *session) dumpForward() error {
 		return err
 	}
 	c := &collector{s: s}
-	feed.ones()
 	for micro := range feed.calls {
-		if err := feed.fixed(batch, micro); err != nil {
+		if err := feed.fixed(batch, f, micro); err != nil {
 			return usagef("--inputs %s: %w", s.cfg.inputs, err)
 		}
 		if err := s.m.run(f, micro); err != nil {

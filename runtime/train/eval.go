@@ -77,11 +77,8 @@ func (e *evaluator) batch() int { return e.feed.rows * e.s.plan.Train.DP }
 // loader reads every sample once, in order; without sample weights all but a last batch that is not full.
 func (e *evaluator) loader() (*data.Loader, error) {
 	x := e.s.plan
-	if x.Train.Weighted {
-		return e.set.Eval(e.batch(), x.dp(), x.Train.DP, 1)
-	}
-	s := data.Sampler{Samples: e.set.Len(), Batch: e.batch(), DropLast: true}
-	return e.set.Loader(data.Config{Sampler: s, Rank: x.dp(), Ranks: x.Train.DP, Stop: s.Steps()})
+	s := data.Sampler{Samples: e.set.Len(), Batch: e.batch(), DropLast: !x.Train.Weighted}
+	return e.set.Loader(data.Config{Sampler: s, Rank: x.dp(), Ranks: x.Train.DP, Stop: s.Steps(), Unread: e.feed.unread})
 }
 
 // run evaluates the parameters as they are; nil when a signal asks to stop.
@@ -105,11 +102,12 @@ func (e *evaluator) run() (*evaluation, error) {
 		if err != nil {
 			return nil, usage(err)
 		}
-		e.feed.put(b, 0)
+		e.feed.fresh()
+		e.feed.put(b, e.f, 0)
 		samples += int64(b.GlobalValid)
 		step := b.Step
 		b.Release()
-		if input, at := e.s.watch.badInput(e.feed); input != nil {
+		if input, at := e.s.watch.badInput(e.s.m, e.f); input != nil {
 			row := e.feed.row(input, at)
 			return nil, fmt.Errorf("GTC_NAN: evaluation, sample %d of the data: input %q holds a NaN (element %d)",
 				(step*int64(x.Train.DP)+int64(x.dp()))*int64(e.feed.rows)+int64(row), input.Name, at)
@@ -172,7 +170,7 @@ func (s *session) sameBuffers() error {
 	}
 	for i := range s.plan.prog.Tensors {
 		t := &s.plan.prog.Tensors[i]
-		if t.Role != "buffer" || t.Bytes == 0 {
+		if t.Role != "buffer" || t.Bytes == 0 || t.Frozen || split(t, "dp") {
 			continue
 		}
 		site := &comm.Site{Tensor: t.Name, Loc: t.Loc}

@@ -11,35 +11,36 @@ import (
 
 // feeder puts batches into the arena for the functions that train, or for another one.
 type feeder struct {
-	m       *machine
-	inputs  []*abi.Tensor // from the data set, in its order
-	weights []*abi.Tensor // of role weight: 1 for a sample that counts
-	rows    int           // samples that one call of the function takes
-	calls   int           // calls that a batch of one rank is split over
+	m      *machine
+	inputs []*abi.Tensor // of the model, in the data set's order; of a pipeline, a stage reads but some
+	rows   int           // samples that one call of the function takes
+	calls  int           // calls that a batch of one rank is split over
+	unread []bool        // inputs that no function of this rank reads
+	held   map[*abi.Tensor]int
 }
 
-// newFeeder finds the inputs of f. A call takes one micro-batch, or, when the program splits its batch itself, all
+// read is what a function takes from the data.
+type read struct {
+	t     *abi.Tensor
+	input int // in feeder.inputs; -1 for sample weights
+}
+
+// newFeeder finds the inputs of functions. A call takes one micro-batch, or, when the program splits its batch itself, all
 // micro-batches of a step at once.
-func (m *machine) newFeeder(f *function) (*feeder, error) {
+func (m *machine) newFeeder(functions ...*function) (*feeder, error) {
 	x := m.plan
-	d := &feeder{m: m, rows: x.Train.RankBatch, calls: x.Train.Microbatches}
+	d := &feeder{m: m, rows: x.Train.RankBatch, calls: x.Train.Microbatches, held: map[*abi.Tensor]int{}}
 	all := d.rows * d.calls
-	for _, name := range f.info.Inputs {
-		t := x.tensor[name]
-		if t == nil {
-			return nil, fmt.Errorf("BUG: @%s reads %q, which the plan does not list", f.name, name)
-		}
-		switch t.Role {
-		case "input", "target":
+	var weights []*abi.Tensor
+	for _, t := range d.reads(functions) {
+		if t.Role == "weight" {
+			weights = append(weights, t)
+		} else {
 			d.inputs = append(d.inputs, t)
-		case "weight":
-			d.weights = append(d.weights, t)
-		default:
-			return nil, fmt.Errorf("BUG: @%s reads %q of role %q from the data", f.name, name, t.Role)
 		}
 	}
 	// The sample weights say how many samples there are; without them the leading dim of the first input does.
-	for _, t := range append(slices.Clone(d.weights), d.inputs...) {
+	for _, t := range append(slices.Clone(weights), d.inputs...) {
 		if len(t.Dims) > 0 {
 			if t.Dims[0] == all {
 				d.rows, d.calls = all, 1
@@ -50,12 +51,56 @@ func (m *machine) newFeeder(f *function) (*feeder, error) {
 	if d.rows < 1 {
 		return nil, fmt.Errorf("BUG: the plan has batches of %d samples", d.rows)
 	}
-	for _, t := range d.weights {
+	for _, t := range weights {
 		if len(t.Dims) != 1 || t.DType != "f32" || t.Dims[0] != d.rows {
 			return nil, fmt.Errorf("BUG: sample weights %q are %s%v", t.Name, t.DType, t.Dims)
 		}
 	}
-	return d, nil
+	return d, d.bind(functions)
+}
+
+// reads lists what is read from the data, in the model's order.
+func (d *feeder) reads(functions []*function) []*abi.Tensor {
+	x := d.m.plan
+	var list []*abi.Tensor
+	for i := range x.Train.Data {
+		list = append(list, &x.Train.Data[i])
+	}
+	if list != nil {
+		return list
+	}
+	for _, f := range functions {
+		for _, name := range f.info.Inputs {
+			if t := x.tensor[name]; t != nil && !slices.Contains(list, t) {
+				list = append(list, t)
+			}
+		}
+	}
+	return list
+}
+
+// bind tells each function which of the inputs it reads.
+func (d *feeder) bind(functions []*function) error {
+	d.unread = slices.Repeat([]bool{true}, len(d.inputs))
+	for _, f := range functions {
+		f.reads = nil
+		for _, name := range f.info.Inputs {
+			t := d.m.plan.tensor[name]
+			if t == nil {
+				return fmt.Errorf("BUG: @%s reads %q, which the plan does not list", f.name, name)
+			}
+			r := read{t, -1}
+			if t.Role != "weight" {
+				r.input = slices.IndexFunc(d.inputs, func(in *abi.Tensor) bool { return in.Name == name && in.Role == t.Role })
+				if r.input < 0 || t.Role != "input" && t.Role != "target" {
+					return fmt.Errorf("BUG: @%s reads %q of role %q from the data", f.name, name, t.Role)
+				}
+				d.unread[r.input] = false
+			}
+			f.reads = append(f.reads, r)
+		}
+	}
+	return nil
 }
 
 // describe lists the inputs for the data set, one sample each.
@@ -78,21 +123,37 @@ func (d *feeder) describe() ([]data.Input, error) {
 	return list, nil
 }
 
-// put copies micro-batch micro of b into the arena.
-func (d *feeder) put(b *data.Batch, micro int) {
-	for i, t := range d.inputs {
-		copy(d.m.bytes(t), b.Micro(i, micro))
-	}
-	for _, t := range d.weights {
-		w := b.MicroWeights(micro)
-		copy(d.m.bytes(t), unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), 4*len(w)))
+// fresh forgets which micro-batches are in the arena: the next batch comes.
+func (d *feeder) fresh() { clear(d.held) }
+
+// holds reports whether micro-batch micro of t is in the arena, as it is from now on.
+func (d *feeder) holds(t *abi.Tensor, micro int) bool {
+	old, ok := d.held[t]
+	d.held[t] = micro
+	return ok && old == micro
+}
+
+// put copies what f reads of micro-batch micro of b into the arena.
+func (d *feeder) put(b *data.Batch, f *function, micro int) {
+	for _, r := range f.reads {
+		switch {
+		case d.holds(r.t, micro):
+		case r.input >= 0:
+			copy(d.m.bytes(r.t), b.Micro(r.input, micro))
+		default:
+			w := b.MicroWeights(micro)
+			copy(d.m.bytes(r.t), unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), 4*len(w)))
+		}
 	}
 }
 
-// ones sets the sample weights to 1.
-func (d *feeder) ones() {
-	for _, t := range d.weights {
-		w := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(d.m.bytes(t)))), t.Dims[0])
+// ones sets the sample weights that f reads to 1.
+func (d *feeder) ones(f *function) {
+	for _, r := range f.reads {
+		if r.input >= 0 {
+			continue
+		}
+		w := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(d.m.bytes(r.t)))), r.t.Dims[0])
 		for i := range w {
 			w[i] = 1
 		}

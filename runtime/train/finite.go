@@ -73,9 +73,9 @@ func (s *session) lookAtParameters() error {
 	return nil
 }
 
-// lookAtInputs is GTC_NAN for the micro-batch that was just put into the arena.
-func (t *trainer) lookAtInputs(micro int) error {
-	x, at := t.watch.badInput(t.feed)
+// lookAtInputs is GTC_NAN for the micro-batch that was just put into the arena for f.
+func (t *trainer) lookAtInputs(f *function, micro int) error {
+	x, at := t.watch.badInput(t.m, f)
 	if x == nil {
 		return nil
 	}
@@ -85,14 +85,17 @@ func (t *trainer) lookAtInputs(micro int) error {
 		t.step+1, t.sample(micro, row), x.Name, at%each)
 }
 
-// badInput finds a NaN in what the feeder put into the arena; nil without GTC_NAN.
-func (w *watcher) badInput(d *feeder) (*abi.Tensor, int) {
+// badInput finds a NaN in what the feeder put into the arena for f; nil without GTC_NAN.
+func (w *watcher) badInput(m *machine, f *function) (*abi.Tensor, int) {
 	if w.nan == 0 {
 		return nil, -1
 	}
-	for _, x := range d.inputs {
-		if _, nan, _ := firstBad(d.m.bytes(x), x.DType); nan >= 0 {
-			return x, nan
+	for _, r := range f.reads {
+		if r.input < 0 {
+			continue
+		}
+		if _, nan, _ := firstBad(m.bytes(r.t), r.t.DType); nan >= 0 {
+			return r.t, nan
 		}
 	}
 	return nil, -1

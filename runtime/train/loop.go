@@ -21,13 +21,14 @@ import (
 // trainer is the training loop of a session.
 type trainer struct {
 	*session
-	micro, last *function // all micro-batches but the last; the last with the update
-	feed        *feeder
-	set         *data.Dataset
-	sampler     data.Sampler
-	loader      *data.Loader
-	eval        *evaluator // nil without --eval-data
-	total       int64      // steps to reach
+	actions []action  // what a step does, in order
+	last    *function // of the last action: it has the results
+	feed    *feeder
+	set     *data.Dataset
+	sampler data.Sampler
+	loader  *data.Loader
+	eval    *evaluator // nil without --eval-data
+	total   int64      // steps to reach
 
 	lossSum, count, lr *abi.Tensor // results of the step; count and lr may be nil
 	loss               float64     // of the last step
@@ -123,22 +124,24 @@ func (t *trainer) prepare() (err error) {
 		return nil
 	}
 	t.loader, err = t.set.Loader(data.Config{Sampler: t.sampler, Rank: t.plan.dp(), Ranks: t.plan.Train.DP,
-		Micro: t.feed.calls, Start: t.step, Stop: t.total})
+		Micro: t.feed.calls, Start: t.step, Stop: t.total, Unread: t.feed.unread})
 	return usage(err)
 }
 
-// functions finds the functions that train, and their results.
+// functions finds what a step does, and its results.
 func (t *trainer) functions() (err error) {
-	t.last, t.micro = t.m.funcs[FuncStep], t.m.funcs[FuncMicro]
-	if t.last == nil {
+	if t.last = t.m.funcs[FuncStep]; t.last == nil {
 		return errors.New("this program was compiled without a training step")
 	}
-	if t.feed, err = t.m.newFeeder(t.last); err != nil {
+	if t.plan.prog.Actions != nil {
+		err = t.scheduled()
+	} else {
+		err = t.accumulated()
+	}
+	if err != nil {
 		return err
 	}
-	if t.feed.calls > 1 && t.micro == nil {
-		return fmt.Errorf("BUG: %d micro-batches without @micro", t.feed.calls)
-	}
+	t.watch.actions = t.actions
 	t.lossSum, t.count, t.lr = t.last.result("loss_sum"), t.last.result("count"), t.last.result("lr")
 	if t.lossSum == nil {
 		return errors.New("BUG: @step has no result loss_sum")
@@ -205,22 +208,18 @@ func (t *trainer) one() error {
 	now := time.Now()
 	t.watch.data += now.Sub(begin)
 	t.watch.trace.Add(trace.LaneLoop, "wait for data", "", begin, now.Sub(begin))
-	for micro := range t.feed.calls - 1 {
-		t.feed.put(b, micro)
-		if err := t.lookAtInputs(micro); err != nil {
+	t.feed.fresh()
+	for i := range t.actions {
+		a := &t.actions[i]
+		if err := t.act(a, b); err != nil {
 			return err
 		}
-		if err := t.m.run(t.micro, micro); err != nil {
-			return t.failed(err)
+		if a.lastRead {
+			b.Release()
 		}
 	}
-	t.feed.put(b, t.feed.calls-1)
-	b.Release()
-	if err := t.lookAtInputs(t.feed.calls - 1); err != nil {
+	if err := t.m.settle(); err != nil {
 		return err
-	}
-	if err := t.m.run(t.last, t.plan.Train.Microbatches-1); err != nil {
-		return t.failed(err)
 	}
 	t.step++
 	took := time.Since(now)

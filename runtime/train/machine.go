@@ -21,26 +21,59 @@ type machine struct {
 	arena *mem.Arena
 	base  unsafe.Pointer
 	axes  map[string]*axisGroup
-	queue []*axisGroup // those with a queue
+	peers map[peer]*neighbour
+	lines []*line // what a function leaves nothing on when it ends
+	sends []*line // what an action may leave messages on, a step none
 	funcs map[string]*function
-	watch *watcher // nil unless GTC_NAN, GTC_PROFILE, GTC_DEBUG or a trace ask to look at every call
+	slots map[string][]*function // the same functions by slot of the stash; nil where no action works on that slot
+	watch *watcher               // nil unless GTC_NAN, GTC_PROFILE, GTC_DEBUG or a trace ask to look at every call
 }
 
-// axisGroup is the ranks along one mesh axis, and the queue on which their collectives run beside the kernels.
+// network is what a machine reaches other ranks by.
+type network struct {
+	axes  map[string]comm.Communicator // of each mesh axis that has more than one rank
+	pairs map[peer]comm.Communicator   // with each rank that messages go to or come from, the lesser coordinate first
+}
+
+// peer is another rank by its coordinate on an axis, the other coordinates being this rank's.
+type peer struct {
+	axis  string
+	coord int
+}
+
+// line is a queue of communication that runs beside the kernels.
+type line struct {
+	queue *comm.Queue
+	last  uint64 // number of the last call issued
+}
+
+// wait waits for everything issued.
+func (l *line) wait() error { return l.queue.Wait(l.last) }
+
+// axisGroup is the ranks along one mesh axis, and the queue on which their collectives run.
 type axisGroup struct {
 	name        string
 	size, coord int
 	comm        comm.Communicator // nil when size is 1
-	queue       *comm.Queue
-	last        uint64 // number of the last call issued
+	line        *line
 }
 
-// function is one entry point, prepared.
+// neighbour is a rank that messages go to and come from, each way in order, neither waiting for the other.
+type neighbour struct {
+	rank     int // within the pair
+	to, from *line
+}
+
+// function is one entry point, prepared for one slot of the stash.
 type function struct {
 	name   string
+	slot   int
 	info   *abi.Func
 	steps  []step
 	copies []move
+	reads  []read // what it takes from the data, see feeder
+	kept   []int  // sends out of the stash, which may go on when the function has ended
+	brief  []int  // other sends
 }
 
 // What a step does.
@@ -50,6 +83,9 @@ const (
 	doReduce
 	doGather
 	doScatter
+	doExchange // all_to_all
+	doSend
+	doRecv
 	doNothing // a collective of one rank
 )
 
@@ -59,13 +95,14 @@ type step struct {
 	do     int
 	waits  []int // earlier steps whose collectives must be over
 	before []move
-	group  *axisGroup
+	line   *line
+	to     int // of a send or recv: the peer's rank in the pair
 	site   comm.Site
 	dtype  comm.DType
 	op     comm.ReduceOp
 	dst    []byte
 	src    []byte
-	seq    uint64 // of the collective in its group's queue, once issued
+	seq    uint64 // of the collective on its line, once issued
 
 	count        int // times run, waited and taken, under GTC_PROFILE
 	waited, took time.Duration
@@ -74,32 +111,74 @@ type step struct {
 // move is a copy within the arena.
 type move struct{ to, from []byte }
 
-// newMachine prepares p. groups gives the communicator of each axis that has more than one rank.
-func newMachine(p *Program, x *plan, arena *mem.Arena, groups map[string]comm.Communicator) (*machine, error) {
-	m := &machine{plan: x, arena: arena, base: arena.Base(), axes: map[string]*axisGroup{}, funcs: map[string]*function{}}
-	for _, a := range x.mesh.Axes {
+// newMachine prepares p.
+func newMachine(p *Program, x *plan, arena *mem.Arena, net network) (*machine, error) {
+	m := &machine{plan: x, arena: arena, base: arena.Base(), axes: map[string]*axisGroup{}, peers: map[peer]*neighbour{},
+		funcs: map[string]*function{}, slots: map[string][]*function{}}
+	err := m.connect(net)
+	if err == nil {
+		err = m.prepareAll(p)
+	}
+	if err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// connect makes the queues.
+func (m *machine) connect(net network) error {
+	for _, a := range m.plan.mesh.Axes {
 		if a.Name == mesh.TimeAxis {
 			continue
 		}
-		g := &axisGroup{name: a.Name, size: a.Size, coord: x.mesh.Coord(x.rank, a.Name), comm: groups[a.Name]}
+		g := &axisGroup{name: a.Name, size: a.Size, coord: m.plan.mesh.Coord(m.plan.rank, a.Name), comm: net.axes[a.Name]}
 		if g.size > 1 {
 			if g.comm == nil || g.comm.Size() != g.size {
-				return nil, fmt.Errorf("BUG: axis %s of %d ranks has no communicator of that size", a.Name, a.Size)
+				return fmt.Errorf("BUG: axis %s of %d ranks has no communicator of that size", a.Name, a.Size)
 			}
-			g.queue = comm.NewQueue(g.comm)
-			m.queue = append(m.queue, g)
+			g.line = &line{queue: comm.NewQueue(g.comm)}
+			m.lines = append(m.lines, g.line)
 		}
 		m.axes[a.Name] = g
 	}
-	for name, calls := range p.Funcs {
-		f, err := m.prepare(name, calls, p.Copies[name])
-		if err != nil {
-			m.close()
-			return nil, fmt.Errorf("@%s: %w", name, err)
-		}
-		m.funcs[name] = f
+	for p, c := range net.pairs {
+		n := &neighbour{rank: 1 - c.Rank(), to: &line{queue: comm.NewQueue(c)}, from: &line{queue: comm.NewQueue(c)}}
+		m.peers[p] = n
+		m.sends, m.lines = append(m.sends, n.to), append(m.lines, n.from)
 	}
-	return m, nil
+	return nil
+}
+
+// prepareAll prepares every function, once for each slot of the stash that an action runs it on.
+func (m *machine) prepareAll(p *Program) error {
+	used := map[string]map[int]bool{}
+	for name := range p.Funcs {
+		used[name] = map[int]bool{0: true}
+	}
+	for _, a := range m.plan.prog.Actions {
+		if used[a.Func] == nil {
+			return fmt.Errorf("BUG: the schedule has @%s, which the program has not", a.Func)
+		}
+		used[a.Func][a.Slot] = true
+	}
+	for name, calls := range p.Funcs {
+		m.slots[name] = make([]*function, max(m.plan.prog.Slots, 1))
+		scheduled := slices.ContainsFunc(m.plan.prog.Actions, func(a abi.Action) bool { return a.Func == name })
+		for slot := range used[name] {
+			s := m.plan.slot(slot)
+			f, err := m.prepare(name, s.calls(calls), s.copies(p.Copies[name]))
+			if err != nil {
+				return fmt.Errorf("@%s: %w", name, err)
+			}
+			if f.slot = slot; !scheduled { // nothing waits for what it left
+				f.brief, f.kept = append(f.brief, f.kept...), nil
+			}
+			m.slots[name][slot] = f
+		}
+		m.funcs[name] = m.slots[name][0]
+	}
+	return nil
 }
 
 func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, error) {
@@ -118,7 +197,7 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 			if w < 0 || w >= i || f.steps[w].call.Comm == nil {
 				return nil, fmt.Errorf("BUG: call %d, %s, waits for call %d, which is no earlier collective", i, s.call.Name, w)
 			}
-			if d := f.steps[w].do; d == doReduce || d == doGather || d == doScatter {
+			if f.steps[w].line != nil {
 				s.waits = append(s.waits, w)
 			}
 		}
@@ -133,6 +212,13 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 		if s.call.Comm != nil {
 			if err := m.prepareComm(s, s.call.Comm); err != nil {
 				return nil, fmt.Errorf("%s: %w", s.call.Name, err)
+			}
+		}
+		if s.do == doSend {
+			if m.plan.stashed(s.call.Comm.Source) {
+				f.kept = append(f.kept, i)
+			} else {
+				f.brief = append(f.brief, i)
 			}
 		}
 	}
@@ -150,87 +236,13 @@ func (m *machine) moves(copies []Copy) ([]move, error) {
 	return out, nil
 }
 
-var reduceOps = map[string]comm.ReduceOp{"": comm.Sum, "sum": comm.Sum, "max": comm.Max, "min": comm.Min, "prod": comm.Prod, "avg": comm.Avg}
-
-func (m *machine) prepareComm(s *step, c *Comm) error {
-	if c.Kind == "shard_slice" {
-		s.do = doSlice
-		return m.prepareSlice(c)
-	}
-	g := m.axes[c.Axis]
-	if g == nil {
-		return fmt.Errorf("BUG: %s over axis %q, which mesh %s does not have", c.Kind, c.Axis, m.plan.mesh)
-	}
-	dt, ok := commType(c.DType)
-	op, ok2 := reduceOps[c.Op]
-	if !ok || !ok2 {
-		return fmt.Errorf("BUG: %s of %s by %q", c.Kind, c.DType, c.Op)
-	}
-	from := c.Bytes
-	switch c.Kind {
-	case "all_reduce":
-		s.do = doReduce
-	case "all_gather":
-		s.do, from = doGather, c.Bytes/g.size
-	case "reduce_scatter":
-		s.do, from = doScatter, c.Bytes*g.size
-	default:
-		return fmt.Errorf("BUG: there is no collective %q", c.Kind)
-	}
-	if !m.arena.Holds(c.Offset, c.Bytes) || s.do != doReduce && !m.arena.Holds(c.Source, from) {
-		return fmt.Errorf("BUG: %s of %d bytes from %d to %d leaves the arena of %d", c.Kind, c.Bytes, c.Source, c.Offset, m.arena.Size())
-	}
-	var err error
-	if s.before, err = m.moves(c.Before); err != nil {
-		return err
-	}
-	s.dst = m.arena.Bytes(c.Offset, c.Bytes)
-	if s.do != doReduce {
-		s.src = m.arena.Bytes(c.Source, from)
-	}
-	s.group, s.dtype, s.op = g, dt, op
-	s.site = comm.Site{Collective: c.Kind, Tensor: c.Tensor, Loc: c.Loc}
-	if g.size == 1 {
-		if s.do != doReduce && c.Offset != c.Source {
-			s.before = append(s.before, move{s.dst, s.src})
-		}
-		s.do = doNothing
-	}
-	return nil
-}
-
-// prepareSlice checks a shard_slice; it is executed from the Comm itself.
-func (m *machine) prepareSlice(c *Comm) error {
-	n := max(c.Outer, 1)
-	if c.Axis != mesh.TimeAxis && m.axes[c.Axis] == nil {
-		return fmt.Errorf("BUG: shard_slice over axis %q, which mesh %s does not have", c.Axis, m.plan.mesh)
-	}
-	each := c.Bytes / n
-	last := c.Source + (n-1)*c.Stride + m.plan.size(c.Axis)*each
-	if each*n != c.Bytes || !m.arena.Holds(c.Offset, c.Bytes) || c.Source < 0 || last > m.arena.Size() {
-		return fmt.Errorf("BUG: shard_slice of %d x %d bytes from %d, stride %d, to %d leaves the arena of %d", n, each, c.Source, c.Stride, c.Offset, m.arena.Size())
-	}
-	return nil
-}
-
-// commType is the type by which a collective moves elements of an abi type. Those of 8 bits and fewer that hold no numbers
-// to compute with are bytes.
-func commType(name string) (comm.DType, bool) {
-	if name != "i8" && elemSizes[name] == 1 {
-		name = "u8"
-	}
-	for d := comm.F32; d.Size() > 0; d++ {
-		if d.String() == name {
-			return d, true
-		}
-	}
-	return 0, false
-}
-
 // run executes a function; micro is the micro-batch that the batch in the arena is.
 func (m *machine) run(f *function, micro int) error {
 	if m.watch != nil && m.watch.debug > 2 {
-		fmt.Fprintf(m.watch.out, "rank %d @%s, micro-batch %d\n", m.plan.rank, f.name, micro)
+		fmt.Fprintf(m.watch.out, "rank %d @%s, micro-batch %d, slot %d\n", m.plan.rank, f.name, micro, f.slot)
+	}
+	if err := f.sent(f.kept); err != nil { // of the last micro-batch in this slot
+		return err
 	}
 	for i := range f.steps {
 		s := &f.steps[i]
@@ -239,7 +251,7 @@ func (m *machine) run(f *function, micro int) error {
 			t0 = time.Now()
 		}
 		for _, w := range s.waits {
-			if err := f.steps[w].group.queue.Wait(f.steps[w].seq); err != nil {
+			if err := f.steps[w].line.queue.Wait(f.steps[w].seq); err != nil {
 				return err
 			}
 		}
@@ -260,14 +272,24 @@ func (m *machine) run(f *function, micro int) error {
 			}
 		}
 	}
+	return m.end(f)
+}
+
+// end waits for what f has started, sends out of the stash apart, and makes its copies.
+func (m *machine) end(f *function) error {
 	var t0 time.Time
 	if m.watch != nil {
 		t0 = time.Now()
 	}
-	if err := m.drain(); err != nil {
+	for _, l := range m.lines {
+		if err := l.wait(); err != nil {
+			return err
+		}
+	}
+	if err := f.sent(f.brief); err != nil {
 		return err
 	}
-	if m.watch != nil && len(m.queue) > 0 {
+	if m.watch != nil && len(m.lines) > 0 {
 		m.watch.drains++
 		m.watch.drained += time.Since(t0)
 	}
@@ -277,121 +299,32 @@ func (m *machine) run(f *function, micro int) error {
 	return nil
 }
 
-// drain waits for every collective issued.
-func (m *machine) drain() error {
-	for _, g := range m.queue {
-		if err := g.queue.Wait(g.last); err != nil {
+// sent waits for sends of f.
+func (f *function) sent(steps []int) error {
+	for _, i := range steps {
+		if err := f.steps[i].line.queue.Wait(f.steps[i].seq); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// communicate starts a collective, or makes the copies that stand for it.
-func (m *machine) communicate(s *step, micro int) {
-	for _, b := range s.before {
-		copy(b.to, b.from)
+// settle ends a step: every message has gone.
+func (m *machine) settle() error {
+	for _, l := range m.sends {
+		if err := l.wait(); err != nil {
+			return err
+		}
 	}
-	switch s.do {
-	case doSlice:
-		m.slice(s.call.Comm, micro)
-		return
-	case doReduce:
-		s.seq = s.group.queue.AllReduce(&s.site, s.dst, s.dtype, s.op)
-	case doGather:
-		s.seq = s.group.queue.AllGather(&s.site, s.dst, s.src, s.dtype)
-	case doScatter:
-		s.seq = s.group.queue.ReduceScatter(&s.site, s.dst, s.src, s.dtype, s.op)
-	default:
-		return
-	}
-	s.group.last = s.seq
-}
-
-// slice takes this rank's, or this micro-batch's, part of each of the Outer slices.
-func (m *machine) slice(c *Comm, micro int) {
-	k, n := micro, max(c.Outer, 1)
-	if c.Axis != mesh.TimeAxis {
-		k = m.axes[c.Axis].coord
-	}
-	each := c.Bytes / n
-	for i := range n {
-		copy(m.arena.Bytes(c.Offset+i*each, each), m.arena.Bytes(c.Source+i*c.Stride+k*each, each))
-	}
+	return nil
 }
 
 // close ends the queues; the communicators stay open.
 func (m *machine) close() {
-	for _, g := range m.queue {
-		g.queue.Close()
+	for _, l := range slices.Concat(m.lines, m.sends) {
+		l.queue.Close()
 	}
-	m.queue = nil
-}
-
-// rowError is a kernel's refusal of an index.
-type rowError struct {
-	call   *Call
-	row    int64
-	input  string // that holds the index; "" when it was computed
-	from   string // that a computed index comes from, if it is known
-	value  int64
-	sample int // of this call's batch
-	micro  int
-}
-
-func (e *rowError) Error() string {
-	what := fmt.Sprintf("row %d has an index (a token or a class) that is out of range", e.row)
-	if e.input != "" {
-		what = fmt.Sprintf("%q has a value out of range, %d", e.input, e.value)
-	}
-	if e.from != "" {
-		what = fmt.Sprintf("row %d has an index (a token or a class) that is out of range; %q, which it is made from, has %d there", e.row, e.from, e.value)
-	}
-	return fmt.Sprintf("%s: %s, at %s", e.call.Name, what, or(e.call.Loc, "an op without a location"))
-}
-
-// refused finds the input element behind a kernel's refusal of a row, if the kernel reads it from an input.
-func (m *machine) refused(f *function, c *Call, row int64, micro int) error {
-	e := &rowError{call: c, row: row, micro: micro}
-	first := len(c.At)
-	var made []string // inputs with as many integers as the kernel reads indices: what computed ones come from
-	for _, name := range f.info.Inputs {
-		t := m.plan.tensor[name]
-		i := slices.Index(c.At, t.Offset) // operands come before sizes, which may look like one
-		n := elems(t.Dims)
-		if row >= int64(n) || t.Role == "weight" {
-			continue
-		}
-		v, ok := m.integer(t, row)
-		if ok && slices.Contains(c.At[min(3, len(c.At)):], n) {
-			made = append(made, name)
-		}
-		if !ok || i < 0 || i >= first {
-			continue
-		}
-		first, e.input, e.value, e.sample = i, name, v, int(row)/max(n/max(t.Dims[0], 1), 1)
-	}
-	if e.input == "" && len(made) == 1 {
-		t := m.plan.tensor[made[0]]
-		e.from = made[0]
-		e.value, _ = m.integer(t, row)
-		e.sample = int(row) / max(elems(t.Dims)/max(t.Dims[0], 1), 1)
-	}
-	return e
-}
-
-// integer is element i of an input, when its elements are of a type that indices have.
-func (m *machine) integer(t *abi.Tensor, i int64) (int64, bool) {
-	p := unsafe.Add(m.base, t.Offset+int(i)*elemSizes[t.DType])
-	switch t.DType {
-	case "i64":
-		return *(*int64)(p), true
-	case "i32":
-		return int64(*(*int32)(p)), true
-	case "u8":
-		return int64(*(*uint8)(p)), true
-	}
-	return 0, false
+	m.lines, m.sends = nil, nil
 }
 
 func or(s, otherwise string) string {

@@ -39,7 +39,7 @@ func build(t testing.TB, mesh []abi.Axis, rank int, calls []Call, copies []Copy,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { arena.Close() })
-	return newMachine(p, x, arena, groups)
+	return newMachine(p, x, arena, network{axes: groups})
 }
 
 func floats(m *machine, offset, n int) []float32 {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device/cpu"
 	"github.com/gtc-compiler/gtc/runtime/mem"
@@ -178,11 +179,11 @@ func (s *session) openTrace() (err error) {
 
 // build makes the machine, with a communicator for each mesh axis, and loads the weights.
 func (s *session) build(p *Program, arena *mem.Arena) error {
-	groups, err := s.groups()
+	net, err := s.network()
 	if err != nil {
 		return err
 	}
-	if s.m, err = newMachine(p, s.plan, arena, groups); err != nil {
+	if s.m, err = newMachine(p, s.plan, arena, net); err != nil {
 		return err
 	}
 	if s.watch.calls() {
@@ -279,22 +280,43 @@ func (s *session) port() int {
 	return 20000 + int(h.Sum32()%10000)
 }
 
-// groups makes a communicator for each mesh axis of more than one rank.
-func (s *session) groups() (map[string]comm.Communicator, error) {
-	out := map[string]comm.Communicator{}
+// network makes a communicator for each mesh axis of more than one rank, and for each rank that messages go to.
+func (s *session) network() (network, error) {
+	net := network{map[string]comm.Communicator{}, map[peer]comm.Communicator{}}
 	for _, a := range s.plan.mesh.Axes {
-		if s.world == nil || s.plan.mesh.Size(a.Name) == 1 || a.Name == "mb" {
+		if s.world == nil || s.plan.mesh.Size(a.Name) == 1 || a.Name == mesh.TimeAxis {
 			continue
 		}
 		// Also when the axis holds every rank: the world stays free for what the loop has to say.
-		c, err := s.world.Sub(a.Name, s.plan.mesh.Group(s.plan.rank, a.Name))
+		c, err := s.sub(a.Name, s.plan.mesh.Group(s.plan.rank, a.Name))
 		if err != nil {
-			return nil, err
+			return net, err
 		}
-		if s.watch.trace != nil {
-			c = timed{c, s.watch.trace}
-		}
-		out[a.Name] = c
+		net.axes[a.Name] = c
 	}
-	return out, nil
+	pairs, err := s.plan.pairs()
+	if err != nil {
+		return net, err
+	}
+	stages, here := s.plan.mesh.Group(s.plan.rank, stageAxis), s.plan.mesh.Coord(s.plan.rank, stageAxis)
+	for _, p := range pairs { // in the same order everywhere, or ranks would wait for each other
+		if here != p[0] && here != p[1] {
+			continue
+		}
+		c, err := s.sub(fmt.Sprintf("%s %d-%d", stageAxis, p[0], p[1]), []int{stages[p[0]], stages[p[1]]})
+		if err != nil {
+			return net, err
+		}
+		net.pairs[peer{stageAxis, p[0] + p[1] - here}] = c
+	}
+	return net, nil
+}
+
+// sub makes a communicator of ranks of the job.
+func (s *session) sub(name string, ranks []int) (comm.Communicator, error) {
+	c, err := s.world.Sub(name, ranks)
+	if err == nil && s.watch.trace != nil {
+		c = timed{c, s.watch.trace}
+	}
+	return c, err
 }

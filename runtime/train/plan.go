@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -20,10 +21,16 @@ type plan struct {
 	abi.Manifest
 	prog   *abi.Program
 	rank   int
+	first  int // of the programs of this job, one for each stage, among the manifest's
+	stages int
 	mesh   mesh.Mesh
 	tensor map[string]*abi.Tensor
 	funcs  map[string]*abi.Func
+	homes  map[string]int // of stageOf
 }
+
+// stageAxis is the mesh axis of the stages of a pipeline.
+const stageAxis = "pp"
 
 // readPlan decodes and checks the manifest of a program for a rank.
 func readPlan(p *Program, rank int) (*plan, error) {
@@ -45,6 +52,14 @@ func readPlan(p *Program, rank int) (*plan, error) {
 	if x.mesh.Ranks() != x.Ranks {
 		return nil, fmt.Errorf("BUG: mesh %s has %d ranks, the plan %d", x.mesh, x.mesh.Ranks(), x.Ranks)
 	}
+	x.stages = 1
+	for _, k := range x.RankProgram {
+		x.stages = max(x.stages, k+1)
+	}
+	x.first = p.Index - p.Index%x.stages
+	if x.first+x.stages > len(x.Programs) || len(x.RankProgram) > 0 && x.first+x.RankProgram[rank] != p.Index {
+		return nil, fmt.Errorf("BUG: rank %d runs program %d, the plan has %v of %d", rank, p.Index, x.RankProgram, len(x.Programs))
+	}
 	x.prog = &x.Programs[p.Index]
 	for i := range x.prog.Tensors {
 		t := &x.prog.Tensors[i]
@@ -62,7 +77,69 @@ func readPlan(p *Program, rank int) (*plan, error) {
 			}
 		}
 	}
-	return x, nil
+	for i := range x.Train.Data {
+		if t := &x.Train.Data[i]; elemSizes[t.DType] == 0 {
+			return nil, fmt.Errorf("BUG: input %q of type %q", t.Name, t.DType)
+		}
+	}
+	return x, x.schedule()
+}
+
+// programs are those of this job, by stage.
+func (x *plan) programs() []abi.Program { return x.Programs[x.first : x.first+x.stages] }
+
+// stageOf is the first stage that has a tensor of that name which is saved; 0 when none has.
+func (x *plan) stageOf(name string) int {
+	if x.stages == 1 {
+		return 0
+	}
+	if x.homes == nil {
+		x.homes = map[string]int{}
+		for k, p := range x.programs() {
+			for i := range p.Tensors {
+				t := &p.Tensors[i]
+				if _, has := x.homes[t.Name]; !has && saved(t) {
+					x.homes[t.Name] = k
+				}
+			}
+		}
+	}
+	return x.homes[name]
+}
+
+// parameters counts the elements of the model's parameters, on all stages.
+func (x *plan) parameters() int {
+	n, seen := 0, map[string]bool{}
+	for _, p := range x.programs() {
+		for i := range p.Tensors {
+			if t := &p.Tensors[i]; t.Role == "param" && !seen[t.Name] {
+				seen[t.Name] = true
+				n += elems(x.whole(t))
+			}
+		}
+	}
+	return n
+}
+
+// pairs lists, by lesser and greater stage, between which messages go.
+func (x *plan) pairs() ([][2]int, error) {
+	var list [][2]int
+	for k, p := range x.programs() {
+		for i := range p.Collectives {
+			c := &p.Collectives[i]
+			if c.Kind != "send" && c.Kind != "recv" {
+				continue
+			}
+			if c.Axis != stageAxis || c.Peer == k || c.Peer < 0 || c.Peer >= x.mesh.Size(stageAxis) {
+				return nil, fmt.Errorf("BUG: stage %d has a %s with %d on axis %s of mesh %s", k, c.Kind, c.Peer, c.Axis, x.mesh)
+			}
+			if pair := [2]int{min(k, c.Peer), max(k, c.Peer)}; !slices.Contains(list, pair) {
+				list = append(list, pair)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) })
+	return list, nil
 }
 
 // check makes sure that a tensor lies inside the arena and is as large as its type.
@@ -143,7 +220,11 @@ func (x *plan) owner(t *abi.Tensor) bool {
 		split = append(split, axes(t, d)...)
 	}
 	for _, a := range x.mesh.Axes {
-		if a.Name != mesh.TimeAxis && !slices.Contains(split, a.Name) && x.mesh.Coord(x.rank, a.Name) != 0 {
+		first := 0
+		if a.Name == stageAxis {
+			first = x.stageOf(t.Name)
+		}
+		if a.Name != mesh.TimeAxis && !slices.Contains(split, a.Name) && x.mesh.Coord(x.rank, a.Name) != first {
 			return false
 		}
 	}

@@ -74,12 +74,7 @@ func (r *reporter) start(t *trainer) {
 		return
 	}
 	x := t.plan
-	params := 0
-	for i := range x.prog.Tensors {
-		if y := &x.prog.Tensors[i]; y.Role == "param" {
-			params += elems(x.whole(y))
-		}
-	}
+	params := x.parameters()
 	if r.json {
 		r.event("start", field{"model", x.Model}, field{"ranks", x.Ranks}, field{"batch", x.Train.Batch}, field{"microbatches", x.Train.Microbatches},
 			field{"threads", t.threads}, field{"parameters", params}, field{"arena_bytes", t.m.arena.Size()}, field{"samples", t.set.Len()},

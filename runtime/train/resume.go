@@ -167,4 +167,5 @@ func rateOf(option string, used float64) string {
 }
 
 // layout are the options that change where things are, not what they are.
-var layout = map[string]bool{"dp": true, "microbatches": true, "out": true, "o": true, "bucket": true, "bucket-bytes": true, "threads": true}
+var layout = map[string]bool{"dp": true, "tp": true, "pp": true, "zero": true, "sp": true, "shard": true, "schedule": true, "chunks": true, "microbatches": true,
+	"out": true, "o": true, "bucket": true, "bucket-bytes": true, "threads": true}

@@ -236,12 +236,19 @@ type outcome struct {
 // job runs all ranks of t in this process, with the same arguments.
 func (t *toy) job(tb testing.TB, dir string, env map[string]string, signals []chan os.Signal, args ...string) outcome {
 	tb.Helper()
-	world := comm.InProcess(t.dp)
-	outs, errs, codes := make([]bytes.Buffer, t.dp), make([]bytes.Buffer, t.dp), make(chan [2]int, t.dp)
-	for r := range t.dp {
+	return job(t.dp, func(r int) *Program {
 		one := *t // each rank has its own arena, and its own counters
 		one.rank = r
-		p := one.program(tb)
+		return one.program(tb)
+	}, dir, env, signals, args...)
+}
+
+// job runs ranks in this process, with the same arguments.
+func job(ranks int, program func(rank int) *Program, dir string, env map[string]string, signals []chan os.Signal, args ...string) outcome {
+	world := comm.InProcess(ranks)
+	outs, errs, codes := make([]bytes.Buffer, ranks), make([]bytes.Buffer, ranks), make(chan [2]int, ranks)
+	for r := range ranks {
+		p := program(r)
 		s := &surroundings{out: &outs[r], err: &errs[r], dir: dir, getenv: func(k string) string { return env[k] },
 			connect: func(comm.Options) (comm.Communicator, error) { return world[r], nil }}
 		if signals != nil {
@@ -249,12 +256,12 @@ func (t *toy) job(tb testing.TB, dir string, env map[string]string, signals []ch
 		}
 		go func() { codes <- [2]int{r, run(p, r, args, s)} }()
 	}
-	o := outcome{code: make([]int, t.dp)}
-	for range t.dp {
+	o := outcome{code: make([]int, ranks)}
+	for range ranks {
 		c := <-codes
 		o.code[c[0]] = c[1]
 	}
-	for r := range t.dp {
+	for r := range ranks {
 		o.out += outs[r].String()
 		o.err += errs[r].String()
 	}

@@ -32,7 +32,8 @@ type watcher struct {
 	firstInf                  string // the first call that made an infinity, for the report of a NaN
 	began                     time.Time
 
-	steps      int // optimizer steps, the time they took, and the time they waited for data before
+	actions    []action // of a step
+	steps      int      // optimizer steps, the time they took, and the time they waited for data before
 	time, data time.Duration
 
 	drains  int // waits at the end of a function, and the time they took
@@ -79,8 +80,8 @@ func (w *watcher) after(m *machine, f *function, s *step, t0, t1 time.Time) erro
 	if w.nan == 0 && w.hash < 2 {
 		return nil
 	}
-	if s.seq != 0 && s.group != nil { // what a collective makes is there only when it is over
-		if err := s.group.queue.Wait(s.seq); err != nil {
+	if s.line != nil && s.do != doSend { // what a collective makes is there only when it is over
+		if err := s.line.queue.Wait(s.seq); err != nil {
 			return err
 		}
 	}
@@ -203,8 +204,7 @@ func (w *watcher) report(m *machine) {
 	kernels := map[string]*row{}
 	total, waits := time.Duration(0), row{name: waiting, count: w.drains, took: w.drained}
 	for _, name := range slices.Sorted(maps.Keys(m.funcs)) {
-		for i := range m.funcs[name].steps {
-			s := &m.funcs[name].steps[i]
+		for _, s := range m.counts(name) {
 			if s.count == 0 {
 				continue
 			}
@@ -232,19 +232,32 @@ func (w *watcher) report(m *machine) {
 	fmt.Fprintf(w.out, "profile of rank %d: %v in kernels and copies, %v waiting for collectives, %v since start\n",
 		w.rank, total.Round(time.Microsecond), waits.took.Round(time.Microsecond), time.Since(w.began).Round(time.Microsecond))
 	if w.steps > 0 {
-		x, n := m.plan, float64(w.steps)
+		n := float64(w.steps)
 		flops := float64(0)
-		if f := x.funcs[FuncStep]; f != nil {
-			flops = float64(f.Flops)
-		}
-		if f := x.funcs[FuncMicro]; f != nil {
-			flops += float64(f.Flops) * float64(x.Train.Microbatches-1)
+		for _, a := range w.actions {
+			flops += float64(a.f.info.Flops)
 		}
 		fmt.Fprintf(w.out, "%d steps of %.4g ms (%.3g GFLOP/s), %.3g ms before each for data\n", w.steps, float64(w.time)/1e6/n,
 			flops*n/max(float64(w.time), 1), float64(w.data)/1e6/n)
 	}
 	w.table("by kernel", merged, 30, total+waits.took)
 	w.table("by call", calls, 30, total+waits.took)
+}
+
+// counts are the steps of a function with what was measured of them in all slots.
+func (m *machine) counts(name string) []step {
+	sum := slices.Clone(m.funcs[name].steps)
+	for _, f := range m.slots[name][1:] {
+		if f == nil {
+			continue
+		}
+		for i := range sum {
+			sum[i].count += f.steps[i].count
+			sum[i].waited += f.steps[i].waited
+			sum[i].took += f.steps[i].took
+		}
+	}
+	return sum
 }
 
 func (w *watcher) table(title string, rows []row, most int, total time.Duration) {
@@ -277,6 +290,25 @@ type timed struct {
 
 func (t timed) add(s *comm.Site, start time.Time) {
 	t.trace.Add(trace.LaneComm, s.Tensor, s.Loc, start, time.Since(start))
+}
+
+func (t timed) Send(s *comm.Site, buf []byte, dt comm.DType, to int) error {
+	start := time.Now()
+	err := t.Communicator.Send(s, buf, dt, to)
+	t.trace.Add(trace.LaneSends, s.Tensor, s.Loc, start, time.Since(start))
+	return err
+}
+
+func (t timed) Recv(s *comm.Site, buf []byte, dt comm.DType, from int) error {
+	start := time.Now()
+	err := t.Communicator.Recv(s, buf, dt, from)
+	t.trace.Add(trace.LaneRecvs, s.Tensor, s.Loc, start, time.Since(start))
+	return err
+}
+
+func (t timed) AllToAll(s *comm.Site, dst, src []byte, dt comm.DType) error {
+	defer t.add(s, time.Now())
+	return t.Communicator.AllToAll(s, dst, src, dt)
 }
 
 func (t timed) AllReduce(s *comm.Site, buf []byte, dt comm.DType, op comm.ReduceOp) error {
