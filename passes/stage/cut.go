@@ -1,0 +1,218 @@
+package stage
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/cost"
+)
+
+// byteCost is what moving a byte counts beside a floating-point operation: kernels that only move data wait for memory.
+const byteCost = 4
+
+// slack is the share by which the costliest part may be costlier than it must, for a cut where fewer bytes cross.
+const slack = 0.05
+
+// cut gives the core ops of F their parts.
+func (k *cutter) cut() error {
+	var list []*ir.Op
+	for _, op := range k.f.Ops {
+		if k.front[op] && k.core(op.Out[0]) {
+			list = append(list, op)
+		}
+	}
+	b := newBalance(list)
+	ends, err := b.divide(k.parts)
+	if err != nil {
+		return ir.Errorf(ir.Loc{}, "the model cannot be cut into %d parts (%d stages, %d chunks each): %v", k.parts, k.stages, k.table.Chunks, err).
+			Note("use fewer stages; --tp and --dp divide the work of single operations")
+	}
+	k.part = map[*ir.Op]int{}
+	q := 0
+	for i, op := range list {
+		if i == ends[q] {
+			q++
+		}
+		k.part[op] = q
+		for _, v := range op.In {
+			if v != nil && !k.core(v) {
+				k.reads(v, q)
+			}
+		}
+	}
+	total := b.before[len(list)]
+	start := 0
+	for q, end := range ends {
+		k.c.Remark(nil, "part %d of %d, stage %d: %d forward operations, %.1f %% of the cost, from %q on; %d bytes go on to the next part for a micro-batch",
+			q, k.parts, k.stageOf(q), end-start, 100*float64(b.before[end]-b.before[start])/float64(max(total, 1)), list[start].Loc.String(), b.cross[end])
+		start = end
+	}
+	return nil
+}
+
+// reads records that part q reads the parameters in v, which is not core.
+func (k *cutter) reads(v *ir.Value, q int) {
+	for _, p := range k.kind[v].params {
+		k.home(p.Name, q)
+	}
+}
+
+// home records that the parameter of that name lives in part q.
+func (k *cutter) home(name string, q int) {
+	list := k.homes[name]
+	if i, ok := slices.BinarySearch(list, q); !ok {
+		k.homes[name] = slices.Insert(list, i, q)
+	}
+}
+
+// balance divides a list of ops, in order, into consecutive parts.
+type balance struct {
+	before []int64 // cost of the ops before each position
+	cross  []int64 // bytes made before each position and read from there on
+}
+
+func newBalance(list []*ir.Op) *balance {
+	b := &balance{before: make([]int64, len(list)+1), cross: make([]int64, len(list)+2)}
+	last, made := map[*ir.Value]int{}, map[*ir.Value]int{}
+	var order []*ir.Value
+	for i, op := range list {
+		c := cost.Flops(op)
+		if c += byteCost * cost.Bytes(op); op.Def.Rules.Collective != "" {
+			c = 0
+		}
+		b.before[i+1] = b.before[i] + c
+		for _, v := range op.In {
+			if _, ok := made[v]; ok {
+				last[v] = i
+			}
+		}
+		for _, v := range op.Out {
+			made[v] = i
+			order = append(order, v)
+		}
+	}
+	for _, v := range order {
+		if l, ok := last[v]; ok {
+			b.cross[made[v]+1] += int64(v.Type.Bytes())
+			b.cross[l+1] -= int64(v.Type.Bytes())
+		}
+	}
+	for i := 1; i < len(b.cross); i++ {
+		b.cross[i] += b.cross[i-1]
+	}
+	return b
+}
+
+// divide gives the ends of n parts, each of which costs something.
+func (b *balance) divide(n int) ([]int, error) {
+	last := len(b.before) - 1
+	work := 0
+	for i := range last {
+		if b.before[i+1] > b.before[i] {
+			work++
+		}
+	}
+	if work < n {
+		return nil, fmt.Errorf("its forward pass has %d operations that work on data with weights, one for each part is the least", work)
+	}
+	least := b.bottleneck(n)
+	limit := least + int64(slack*float64(least))
+	if ends := b.cheapest(n, limit, b.narrow()); ends != nil {
+		return ends, nil
+	}
+	var all []int
+	for i := 1; i < last; i++ {
+		if b.before[i+1] > b.before[i] || b.before[i] > b.before[i-1] {
+			all = append(all, i)
+		}
+	}
+	if ends := b.cheapest(n, limit, all); ends != nil {
+		return ends, nil
+	}
+	return nil, fmt.Errorf("BUG: no cut into parts of cost %d", limit)
+}
+
+// bottleneck is the least cost of the costliest of n parts.
+func (b *balance) bottleneck(n int) int64 {
+	last := len(b.before) - 1
+	fits := func(limit int64) bool {
+		at := 0
+		for range n {
+			at += sort.Search(last-at, func(d int) bool { return b.before[at+d+1]-b.before[at] > limit })
+			if at == last {
+				return true
+			}
+		}
+		return false
+	}
+	lo, hi := int64(0), b.before[last]
+	for lo < hi {
+		if mid := (lo + hi) / 2; fits(mid) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return hi
+}
+
+// narrow lists the positions at which fewer bytes cross than beside them.
+func (b *balance) narrow() []int {
+	var out []int
+	for i := 1; i < len(b.before)-1; i++ {
+		if b.cross[i] < b.cross[i-1] && b.cross[i] <= b.cross[i+1] || i > 1 && b.cross[i] <= b.cross[i-1] && b.cross[i] < b.cross[i+1] {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// cheapest cuts at n-1 of the given positions so that no part costs more than limit and the fewest bytes cross, the
+// evenest of such cuts; nil when there is none.
+func (b *balance) cheapest(n int, limit int64, at []int) []int {
+	last := len(b.before) - 1
+	at = append(append([]int{0}, at...), last)
+	type state struct {
+		bytes, most int64
+		from        int
+	}
+	none := state{bytes: math.MaxInt64}
+	rows := [][]state{make([]state, len(at))}
+	for i := range at {
+		rows[0][i] = none
+	}
+	rows[0][0] = state{}
+	for r := 1; r <= n; r++ {
+		row, low := make([]state, len(at)), 0
+		for i := range at {
+			row[i] = none
+			for b.before[at[i]]-b.before[at[low]] > limit {
+				low++
+			}
+			for j := low; j < i; j++ {
+				c, p := b.before[at[i]]-b.before[at[j]], rows[r-1][j]
+				if p.bytes == math.MaxInt64 || c == 0 {
+					continue
+				}
+				s := state{p.bytes + b.cross[at[i]], max(p.most, c), j}
+				if s.bytes < row[i].bytes || s.bytes == row[i].bytes && s.most < row[i].most {
+					row[i] = s
+				}
+			}
+		}
+		rows = append(rows, row)
+	}
+	i := len(at) - 1
+	if rows[n][i].bytes == math.MaxInt64 {
+		return nil
+	}
+	ends := make([]int, n)
+	for r := n; r > 0; r-- {
+		ends[r-1] = at[i]
+		i = rows[r][i].from
+	}
+	return ends
+}

@@ -1,0 +1,389 @@
+package stage
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// everywhere stands for all stages in a list of those that can have a value by themselves.
+var everywhere []int
+
+// updater makes the step functions of all stages out of U.
+type updater struct {
+	k      *cutter
+	border map[*ir.Value]*border
+	have   map[*ir.Value][]int // stages that can have a value without messages; everywhere, or a list that may be empty
+	lives  map[string][]int    // stages on which a parameter lives, by name
+	update map[*ir.Value]ir.Result
+	each   []*stepMaker
+
+	shared []*ir.Value // scalars that travel between stages, in program order
+	known  map[*ir.Value]bool
+}
+
+// stepMaker is the step function of one stage in the making.
+type stepMaker struct {
+	*maker
+	u     *updater
+	stage int
+	want  map[*ir.Value]bool // what the stage computes, or gets
+	named []ir.Result        // results
+	fetch map[*ir.Value]bool // parameters of other stages that it needs
+	sends map[*ir.Value][]int
+}
+
+// update makes step of every stage.
+func (k *cutter) update() {
+	u := &updater{k: k, border: map[*ir.Value]*border{}, have: map[*ir.Value][]int{}, lives: map[string][]int{},
+		update: map[*ir.Value]ir.Result{}, known: map[*ir.Value]bool{}}
+	for _, b := range k.borders {
+		u.border[b.out()] = b
+	}
+	for s := range k.stages {
+		u.each = append(u.each, &stepMaker{maker: newMaker(k.c, k.f, "step"), u: u, stage: s, want: map[*ir.Value]bool{},
+			fetch: map[*ir.Value]bool{}, sends: map[*ir.Value][]int{}})
+	}
+	for _, p := range k.f.Params {
+		for _, q := range k.homes[p.Name] {
+			u.live(p, k.stageOf(q))
+		}
+	}
+	u.places()
+	u.demand()
+	slices.SortFunc(u.shared, k.program)
+	for _, m := range u.each {
+		m.build()
+	}
+}
+
+// live records that p lives on a stage and reports whether that is new.
+func (u *updater) live(p *ir.Value, stage int) bool {
+	list := u.lives[p.Name]
+	i, ok := slices.BinarySearch(list, stage)
+	if !ok {
+		u.lives[p.Name] = slices.Insert(list, i, stage)
+	}
+	return !ok
+}
+
+// places finds which stages can have the values of U, and what does not depend on data, without messages.
+func (u *updater) places() {
+	for _, p := range u.k.f.Params {
+		if list := u.lives[p.Name]; len(list) > 0 {
+			u.have[p] = list
+		}
+	}
+	for _, op := range u.k.f.Ops {
+		at := everywhere
+		if b := u.border[op.Out[0]]; b != nil {
+			at = u.adders(b)
+		} else {
+			for _, v := range op.In {
+				if v != nil {
+					at = meet(at, u.have[v])
+				}
+			}
+		}
+		for _, v := range op.Out {
+			u.have[v] = at
+		}
+	}
+}
+
+// adders lists the stages that add to b's sum.
+func (u *updater) adders(b *border) []int {
+	out := []int{}
+	for _, a := range b.adds {
+		if s := u.k.stageOf(a.part); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// meet is what two lists of stages share.
+func meet(a, b []int) []int {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	out := []int{}
+	for _, s := range a {
+		if slices.Contains(b, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// demand works out what each stage computes: the named scalars, and the updates of what lives there. Optimizer state
+// lives where it is read.
+func (u *updater) demand() {
+	var last []ir.Result
+	for _, r := range u.k.f.Results {
+		switch {
+		case u.k.kind[r.Value].micro:
+		case r.Updates != nil:
+			u.update[r.Updates] = r
+			for _, s := range u.lives[r.Updates.Name] {
+				u.each[s].result(r)
+			}
+			last = append(last, r)
+		case r.Value.Type.Elems() == 1 && !u.local(r):
+			for _, m := range u.each {
+				m.result(r)
+			}
+		default:
+			s := 0
+			if at := u.have[r.Value]; len(at) > 0 {
+				s = at[0]
+			}
+			u.each[s].result(r)
+		}
+	}
+	for _, p := range u.k.f.Params { // what no stage reads stays with the first, so that it is saved
+		if len(u.lives[p.Name]) == 0 && !fed(p) {
+			u.each[0].lives(p)
+			u.each[0].param(p)
+		}
+	}
+}
+
+// local reports whether a result is told by the stage that makes it alone: gradients that are compared with others.
+func (u *updater) local(r ir.Result) bool { return len(r.Name) > 5 && r.Name[:5] == "grad/" }
+
+// result has the stage give r.
+func (m *stepMaker) result(r ir.Result) {
+	m.named = append(m.named, r)
+	m.need(r.Value)
+}
+
+// lives makes parameter p, which had no place, live on the stage.
+func (m *stepMaker) lives(p *ir.Value) {
+	if !m.u.live(p, m.stage) {
+		return
+	}
+	if r, ok := m.u.update[p]; ok {
+		m.result(r)
+	}
+}
+
+// need has the stage compute v, or get it.
+func (m *stepMaker) need(v *ir.Value) {
+	if v == nil || m.want[v] {
+		return
+	}
+	m.want[v] = true
+	u := m.u
+	at := u.have[v]
+	here := at == nil || slices.Contains(at, m.stage)
+	switch b := u.border[v]; {
+	case !here && len(at) > 0 && v.Type.Elems() == 1:
+		if !u.known[v] {
+			u.known[v] = true
+			u.shared = append(u.shared, v)
+			u.each[at[0]].need(v)
+		}
+	case b != nil:
+		for _, s := range u.adders(b) {
+			if s != m.stage {
+				u.each[s].sends[v] = append(u.each[s].sends[v], m.stage)
+			}
+		}
+	case v.Op == nil && !here:
+		m.fetch[v] = true
+		u.each[at[0]].sends[v] = append(u.each[at[0]].sends[v], m.stage)
+	case v.Op == nil:
+		if len(at) == 0 {
+			m.lives(v)
+		}
+	default:
+		for _, x := range v.Op.In {
+			m.need(x)
+		}
+	}
+}
+
+// gets reports whether the stage gets v from another with the shared scalars.
+func (m *stepMaker) gets(v *ir.Value) bool {
+	return m.u.known[v] && !slices.Contains(m.u.have[v], m.stage)
+}
+
+// build appends the ops.
+func (m *stepMaker) build() {
+	k := m.u.k
+	m.sendAll()
+	early := map[*ir.Op]bool{}
+	var cone func(v *ir.Value)
+	cone = func(v *ir.Value) {
+		if v == nil || v.Op == nil || early[v.Op] {
+			return
+		}
+		early[v.Op] = true
+		if m.u.border[v] == nil {
+			for _, x := range v.Op.In {
+				cone(x)
+			}
+		}
+	}
+	for _, v := range m.u.shared {
+		if m.u.have[v][0] == m.stage {
+			cone(v)
+		}
+	}
+	for _, first := range []bool{true, false} {
+		for _, op := range k.f.Ops {
+			if early[op] == first {
+				m.op(op)
+			}
+		}
+		if first && len(m.u.shared) > 0 {
+			m.exchange()
+		}
+	}
+	for _, r := range k.f.Results {
+		if slices.ContainsFunc(m.named, func(n ir.Result) bool { return n == r }) {
+			n := ir.Result{Name: r.Name, Value: m.value(r.Value)}
+			if r.Updates != nil {
+				n.Updates = m.param(r.Updates)
+			}
+			m.b.F.Results = append(m.b.F.Results, n)
+		}
+	}
+	for _, b := range k.borders {
+		if slices.Contains(m.u.adders(b), m.stage) {
+			acc := m.sum(b)
+			m.b.Loc = m.c.Loc(b.op.Loc)
+			m.b.Update(acc, m.b.Rename(ops.Zeros(m.b, acc.Type), acc.Name+".next"))
+		}
+	}
+	m.finish(k.c.Stages[m.stage].Module)
+}
+
+// sum is the accumulator of b on this stage.
+func (m *stepMaker) sum(b *border) *ir.Value {
+	name := accumulator + b.in().Name
+	acc := m.b.F.Param(name)
+	if acc == nil {
+		acc = m.b.Param(name, b.in().Type, ir.State)
+		acc.Sharding = b.out().Sharding
+	}
+	return acc
+}
+
+// value is v here; a parameter is added.
+func (m *stepMaker) value(v *ir.Value) *ir.Value {
+	if x := m.at[v]; x != nil || v == nil {
+		return x
+	}
+	if v.Op != nil {
+		panic(fmt.Sprintf("BUG: %%%s is not on stage %d", v.Name, m.stage))
+	}
+	if !m.fetch[v] {
+		return m.param(v)
+	}
+	m.at[v] = m.receive(v, m.u.have[v][0], v.Name, fmt.Sprintf("parameter of stage %d", m.u.have[v][0]))
+	return m.at[v]
+}
+
+// sendAll sends sums and parameters that other stages need; all of them are there when the step begins.
+func (m *stepMaker) sendAll() {
+	var list []*ir.Value
+	for v := range m.sends {
+		list = append(list, v)
+	}
+	slices.SortFunc(list, m.u.k.program)
+	for _, v := range list {
+		x, reason := m.at[v], "parameter for stage %d"
+		if b := m.u.border[v]; b != nil {
+			x, reason = m.sum(b), "gradient of a weight that stage %d has, too"
+		} else if x == nil {
+			x = m.param(v)
+		}
+		slices.Sort(m.sends[v])
+		for _, to := range m.sends[v] {
+			m.send(x, v, to, "step/"+v.Name, fmt.Sprintf(reason, to))
+		}
+	}
+}
+
+// op appends op if the stage needs results of it.
+func (m *stepMaker) op(op *ir.Op) {
+	if !slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return m.want[v] && !m.gets(v) && m.at[v] == nil }) {
+		return
+	}
+	b := m.u.border[op.Out[0]]
+	if b == nil {
+		m.copy(op, m.value)
+		return
+	}
+	var total *ir.Value
+	for _, s := range m.u.adders(b) {
+		x := m.sumOf(b, s)
+		if total == nil {
+			total = x
+			continue
+		}
+		m.b.Loc = m.c.Loc(op.Loc)
+		total = ops.Add(m.b, total, x)
+	}
+	if total.Op != nil {
+		m.b.Rename(total, op.Out[0].Name)
+		total.Sharding = op.Out[0].Sharding
+	}
+	m.at[op.Out[0]] = total
+}
+
+// sumOf is what a stage added up for b.
+func (m *stepMaker) sumOf(b *border, stage int) *ir.Value {
+	if stage == m.stage {
+		return m.sum(b)
+	}
+	v := b.out()
+	x := m.receive(v, stage, "step/"+v.Name, fmt.Sprintf("gradient of a weight that stage %d has, too", stage))
+	return m.b.Rename(x, fmt.Sprintf("%s.%d", v.Name, stage))
+}
+
+// exchange gives all stages the shared scalars: each fills in its own, zeros are elsewhere, and the sum has all.
+func (m *stepMaker) exchange() {
+	m.b.Loc = m.c.Loc(locOf(m.u.shared[0]))
+	var parts []*ir.Value
+	zeros := 0
+	flush := func() {
+		if zeros > 0 {
+			parts = append(parts, m.b.Rename(ops.Zeros(m.b, ir.T(dtype.F64, zeros)), "others"))
+		}
+		zeros = 0
+	}
+	for _, v := range m.u.shared {
+		if m.u.have[v][0] != m.stage {
+			zeros++
+			continue
+		}
+		flush()
+		x := ops.Reshape(m.b, ops.Cast(m.b, m.at[v], dtype.F64), []int{1})
+		parts = append(parts, m.b.Rename(x, v.Name+".own"))
+	}
+	flush()
+	all := parts[0]
+	if len(parts) > 1 {
+		all = ops.Concat(m.b, 0, parts...)
+	}
+	all = ops.AllReduce(m.b, axis, "sum", m.b.Rename(all, "stages.own"))[0]
+	m.b.Rename(all, "stages.all")
+	all.Op.Why = "scalars of the whole step that single stages have: the loss, its count, squares of gradients"
+	for i, v := range m.u.shared {
+		if m.want[v] && m.gets(v) {
+			x := ops.Reshape(m.b, ops.SliceDim(m.b, all, 0, i, 1), v.Type.Dims)
+			m.at[v] = m.b.Rename(ops.Cast(m.b, x, v.Type.DType), v.Name)
+			m.at[v].Sharding = v.Sharding
+		}
+	}
+}
