@@ -16,6 +16,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/shard"
 	"github.com/gtc-compiler/gtc/passes/simplify"
 	"github.com/gtc-compiler/gtc/passes/spmd"
+	"github.com/gtc-compiler/gtc/passes/stage"
 	"github.com/gtc-compiler/gtc/passes/trainstep"
 )
 
@@ -39,6 +40,8 @@ var Table = []pass.Pass{
 		Why: "per-rank dims and explicit collectives, before anything looks at sizes or bytes"},
 	{Name: "microbatch", Run: microbatch.Run, Needs: pass.Local,
 		Why: "what is summed over time is known only when all reductions are explicit"},
+	{Name: "stage", Run: stage.Run, Needs: pass.Local, Makes: pass.Staged,
+		Why: "the cut weighs what a rank computes and sends; later passes see one module for each stage"},
 	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered,
 		Why: "fuse keeps the order of collectives, which are barriers between kernels"},
 	{Name: "fuse", Run: fuse.Run, Needs: pass.Ordered, Makes: pass.Grouped,

@@ -14,6 +14,8 @@
 // micro-batch. Buffers that each micro-batch updates (running statistics) are updated in both functions, in order,
 // as PyTorch does. Results that are split over micro-batches (outputs of the model) are results of both.
 //
+// In a pipeline @step stays as it is: the stage pass cuts it at the same borders.
+//
 // @eval and @forward take a micro-batch as a smaller batch: their sums are added up by the run-time over calls, so
 // the border falls away. A count that does not depend on the data (of a loss inside the model) is divided by the
 // number of micro-batches, so that it, too, adds up.
@@ -35,12 +37,16 @@ const accumulator = "accum/"
 // Run makes @micro when the mesh has micro-batches.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	n := c.Module.Mesh.Size(mesh.TimeAxis)
-	if n == 1 {
+	n, pipeline := c.Module.Mesh.Size(mesh.TimeAxis), c.Module.Mesh.Size("pp") > 1
+	if n == 1 && !pipeline {
 		return nil
 	}
 	var funcs []*ir.Func
 	for _, f := range c.Module.Funcs {
+		if f.Name == "step" && pipeline { // cut by the stage pass, which needs the borders
+			funcs = append(funcs, f)
+			continue
+		}
 		if f.Name == "step" {
 			funcs = append(funcs, micro(c, f), f)
 			last(c, f)
@@ -193,6 +199,9 @@ func once(c *pass.Context, f *ir.Func, n int) {
 		}
 		return nil
 	})
+	if n == 1 {
+		return
+	}
 	on = depends(f)
 	b := ir.NewBuilder(f)
 	for i, r := range f.Results {

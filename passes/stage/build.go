@@ -64,9 +64,6 @@ func (m *maker) copy(op *ir.Op, get func(*ir.Value) *ir.Value) {
 // finish puts from's parameters first, in their order, and adds the function to module d.
 func (m *maker) finish(d *ir.Module) {
 	f := m.b.F
-	if len(f.Ops) == 0 && len(f.Results) == 0 {
-		return
-	}
 	slices.SortStableFunc(f.Params, func(x, y *ir.Value) int {
 		i, ok := m.own[x]
 		j, ok2 := m.own[y]
@@ -102,7 +99,7 @@ type part struct {
 	*maker
 	fl    *flow
 	q     int
-	phase int                 // 0 fwd, 1 bwd, 2 wgrad
+	phase int // 0 fwd, 1 bwd, 2 wgrad
 	sums  map[*border]*ir.Value
 	order []*border // of sums
 	stash map[*ir.Value]*ir.Value
@@ -224,7 +221,9 @@ func (p *part) end() {
 		x := p.get(v)
 		p.b.Update(p.kept(v), x)
 	}
-	p.finish(k.c.Stages[k.stageOf(p.q)].Module)
+	if f := p.b.F; len(f.Ops) > 0 || len(f.Results) > 0 {
+		p.finish(k.c.Stages[k.stageOf(p.q)].Module)
+	}
 }
 
 // forward makes fwd of part q.

@@ -68,7 +68,11 @@ func (o *cutOnce) choose(op *ir.Op) int {
 			continue
 		}
 		if !o.k.core(v) {
-			o.k.reads(v, at)
+			for _, p := range o.kind[v].params {
+				if len(o.k.homes[p.Name]) == 0 { // nothing trains it
+					o.k.home(p.Name, at)
+				}
+			}
 		} else if s := o.k.stageOf(at); s != o.k.stageOf(o.part[v.Op]) && !slices.Contains(o.reads[v], s) {
 			o.reads[v] = append(o.reads[v], s)
 		}
@@ -82,12 +86,25 @@ func (o *cutOnce) get(m *maker, v *ir.Value) *ir.Value {
 		return x
 	}
 	if v.Op == nil {
-		return m.param(v)
+		return o.param(m, v)
 	}
 	if o.k.core(v) {
 		panic("BUG: %" + v.Name + " is not on this stage")
 	}
 	m.copy(v.Op, func(x *ir.Value) *ir.Value { return o.get(m, x) })
+	return m.at[v]
+}
+
+// param is parameter v on a stage; from the stage that trains it when that is another.
+func (o *cutOnce) param(m *maker, v *ir.Value) *ir.Value {
+	homes := o.k.homes[v.Name]
+	if len(homes) == 0 || slices.ContainsFunc(homes, func(q int) bool { return o.each[o.k.stageOf(q)] == m }) {
+		return m.param(v)
+	}
+	s := o.k.stageOf(homes[0])
+	to := slices.Index(o.each, m)
+	o.each[s].send(o.each[s].param(v), v, to, o.f.Name+"/"+v.Name, "parameter that this stage reads, too")
+	m.at[v] = m.receive(v, s, o.f.Name+"/"+v.Name, "parameter of another stage")
 	return m.at[v]
 }
 

@@ -101,41 +101,66 @@ func locOf(v *ir.Value) ir.Loc {
 	return ir.Loc{Node: v.Name}
 }
 
-// dissolve removes, of a batch that is one micro-batch, the sums over micro-batches that meet its data again (statistics of
-// BatchNorm over the whole batch) and all other collectives over them: each is its own operand. shard leaves none of
-// these when there are several micro-batches.
+// dissolve lets a batch that is one micro-batch use its sums: where a sum over micro-batches meets the data again
+// (statistics of BatchNorm over the whole batch), what is computed from it is computed from the sum's operand, which is the
+// same. All other collectives over micro-batches are their own operands. shard leaves none of these when there are several
+// micro-batches.
 func (k *cutter) dissolve() {
 	if k.table.Micros > 1 {
 		return
 	}
 	k.drop(func(op *ir.Op) bool { yes, sum := overTime(op); return yes && !sum })
-	for {
-		micro, meets := map[*ir.Value]bool{}, map[*ir.Value]bool{}
-		for _, p := range k.f.Params {
-			micro[p] = fed(p)
-		}
-		direct := func(op *ir.Op) bool {
-			return slices.ContainsFunc(op.In, func(v *ir.Value) bool { return micro[v] })
-		}
-		for _, op := range k.f.Ops {
-			for _, v := range op.Out {
-				micro[v] = direct(op) && !isBorder(op)
+	d := &dissolver{micro: map[*ir.Value]bool{}, total: map[*ir.Value]bool{}, now: map[*ir.Value]*ir.Value{}}
+	for _, p := range k.f.Params {
+		d.micro[p] = fed(p)
+	}
+	list := k.f.Ops
+	d.b = ir.NewBuilder(k.f)
+	k.f.Ops = nil
+	for _, op := range list {
+		micro := slices.ContainsFunc(op.In, func(v *ir.Value) bool { return d.micro[v] })
+		total := slices.ContainsFunc(op.In, func(v *ir.Value) bool { return d.total[v] })
+		if micro && total {
+			for i, v := range op.In {
+				op.In[i] = d.atOnce(v)
 			}
+			total = false
 		}
-		for _, op := range slices.Backward(k.f.Ops) {
-			if isBorder(op) {
-				continue
-			}
-			if direct(op) || slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return meets[v] }) {
-				for _, v := range op.In {
-					meets[v] = true
-				}
-			}
-		}
-		if k.drop(func(op *ir.Op) bool { return isBorder(op) && meets[op.Out[0]] }) == 0 {
-			return
+		k.f.Ops = append(k.f.Ops, op)
+		for _, v := range op.Out {
+			d.micro[v], d.total[v] = micro && !isBorder(op), total || isBorder(op)
 		}
 	}
+	k.f.DCE()
+}
+
+// dissolver computes in the micro-batch what the step computes from sums over all of them.
+type dissolver struct {
+	b            *ir.Builder
+	micro, total map[*ir.Value]bool
+	now          map[*ir.Value]*ir.Value
+}
+
+// atOnce is v, computed from the operands of the sums in it.
+func (d *dissolver) atOnce(v *ir.Value) *ir.Value {
+	if v == nil || !d.total[v] {
+		return v
+	}
+	if d.now[v] == nil && isBorder(v.Op) {
+		d.now[v] = v.Op.In[v.Index]
+	} else if d.now[v] == nil {
+		in := make([]*ir.Value, len(v.Op.In))
+		for i, x := range v.Op.In {
+			in[i] = d.atOnce(x)
+		}
+		d.b.Loc = v.Op.Loc
+		for i, w := range d.b.EmitN(v.Op.Def, v.Op.Attrs, in...) {
+			w.Sharding, w.Op.Why = v.Op.Out[i].Sharding, v.Op.Why
+			d.now[v.Op.Out[i]] = d.b.Rename(w, v.Op.Out[i].Name+".now")
+			d.micro[w] = true
+		}
+	}
+	return d.now[v]
 }
 
 // drop replaces the ops that pick chooses by their operands and counts them.

@@ -79,10 +79,12 @@ func Run(c *pass.Context) (err error) {
 		m := &ir.Module{Mesh: c.Module.Mesh}
 		c.Stages = append(c.Stages, &pass.Context{Module: m, Opt: c.Opt, Pass: c.Pass})
 	}
-	if f := c.Module.Func("step"); f != nil {
-		if err := k.step(f); err != nil {
-			return err
-		}
+	f := c.Module.Func("step")
+	if f == nil {
+		return ir.Errorf(ir.Loc{}, "--pp %d: a pipeline is cut by what training costs, and this program only infers", stages).Note("leave --pp out, or give a --loss")
+	}
+	if err := k.step(f); err != nil {
+		return err
 	}
 	for _, f := range c.Module.Funcs {
 		if f.Name != "step" {

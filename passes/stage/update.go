@@ -126,7 +126,6 @@ func meet(a, b []int) []int {
 // demand works out what each stage computes: the named scalars, and the updates of what lives there. Optimizer state
 // lives where it is read.
 func (u *updater) demand() {
-	var last []ir.Result
 	for _, r := range u.k.f.Results {
 		switch {
 		case u.k.kind[r.Value].micro:
@@ -135,7 +134,6 @@ func (u *updater) demand() {
 			for _, s := range u.lives[r.Updates.Name] {
 				u.each[s].result(r)
 			}
-			last = append(last, r)
 		case r.Value.Type.Elems() == 1 && !u.local(r):
 			for _, m := range u.each {
 				m.result(r)
@@ -152,6 +150,7 @@ func (u *updater) demand() {
 		if len(u.lives[p.Name]) == 0 && !fed(p) {
 			u.each[0].lives(p)
 			u.each[0].param(p)
+			u.k.home(p.Name, 0)
 		}
 	}
 }
@@ -253,6 +252,8 @@ func (m *stepMaker) build() {
 			n := ir.Result{Name: r.Name, Value: m.value(r.Value)}
 			if r.Updates != nil {
 				n.Updates = m.param(r.Updates)
+			} else {
+				n.Value = m.lasting(r.Value)
 			}
 			m.b.F.Results = append(m.b.F.Results, n)
 		}
@@ -265,6 +266,20 @@ func (m *stepMaker) build() {
 		}
 	}
 	m.finish(k.c.Stages[m.stage].Module)
+}
+
+// lasting is v, copied when it is (a view of) an accumulator, which is clear when the step ends.
+func (m *stepMaker) lasting(v *ir.Value) *ir.Value {
+	x := m.value(v)
+	src := x
+	for src.Op != nil && isView(src.Op) {
+		src = src.Op.In[0]
+	}
+	if src.Op != nil || src.Role != ir.State {
+		return x
+	}
+	m.b.Loc = m.c.Loc(locOf(v))
+	return m.b.Rename(ops.AddScalar(m.b, x, 0), v.Name+".total")
 }
 
 // sum is the accumulator of b on this stage.
