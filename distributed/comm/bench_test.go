@@ -1,8 +1,11 @@
-package comm
+package comm_test
 
 import (
 	"fmt"
 	"testing"
+
+	. "github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
 )
 
 // BenchmarkAllReduce shows MB/s of the buffer that is reduced, per rank. The
@@ -16,7 +19,7 @@ func BenchmarkAllReduce(b *testing.B) {
 					s := site("d_w")
 					bufs := make([][]byte, n)
 					for r := range bufs {
-						bufs[r] = alignedBytes(size)
+						bufs[r] = commtest.Aligned(size)
 					}
 					b.SetBytes(int64(size))
 					b.ReportAllocs()
@@ -40,14 +43,14 @@ func BenchmarkAllReduce(b *testing.B) {
 // BenchmarkReduce is the inner loop by itself, and copying for comparison.
 func BenchmarkReduce(b *testing.B) {
 	const size = 128 << 10
-	x, y, z := alignedBytes(size), alignedBytes(size), alignedBytes(size)
+	x, y, z := commtest.Aligned(size), commtest.Aligned(size), commtest.Aligned(size)
 	for _, dt := range []DType{F32, BF16, F16} {
 		for _, op := range []ReduceOp{Sum, Max} {
 			b.Run(dt.String()+"/"+op.String(), func(b *testing.B) {
 				srcs := [][]byte{x, y}
 				b.SetBytes(size)
 				for range b.N {
-					reduceInto(z, srcs, dt, op)
+					ReduceInto(z, srcs, dt, op)
 				}
 			})
 		}

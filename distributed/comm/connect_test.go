@@ -1,4 +1,4 @@
-package comm
+package comm_test
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	. "github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
 )
 
 // refused runs two ranks that must not come together and checks both errors.
@@ -51,7 +54,7 @@ func TestRefusals(t *testing.T) {
 func TestToken(t *testing.T) {
 	for _, kind := range []string{"shm", "tcp"} {
 		cs := open(t, kind, 3, Options{Token: "correct horse"})
-		must(t, cs, func(c Communicator) error { return checkReductions(c, 100, F32, Sum) })
+		must(t, cs, func(c Communicator) error { return commtest.Reductions(c, 100, F32, Sum) })
 		closeAll(t, cs)
 	}
 }
@@ -69,7 +72,7 @@ func TestNetworkAddress(t *testing.T) {
 		}
 		for _, kind := range []string{"auto", "tcp"} {
 			cs := open(t, kind, 3, Options{Addr: ip.IP.String(), Token: "correct horse"})
-			must(t, cs, func(c Communicator) error { return checkReductions(c, 100, F32, Sum) })
+			must(t, cs, func(c Communicator) error { return commtest.Reductions(c, 100, F32, Sum) })
 			closeAll(t, cs)
 		}
 		return
@@ -82,15 +85,7 @@ func TestTokenIsSecret(t *testing.T) {
 	const token = "a very secret token"
 	a, b := net.Pipe()
 	tap := &tapped{Conn: a}
-	errs := make(chan error, 1)
-	go func() {
-		_, err := welcome(b, token, func(hello) error { return nil })
-		errs <- err
-	}()
-	if err := greet(tap, token, hello{Kind: "data", Rank: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-errs; err != nil {
+	if err := Handshake(tap, b, token); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(tap.seen.String(), token) || tap.seen.Len() == 0 {
@@ -116,7 +111,7 @@ func TestStranger(t *testing.T) {
 	cs, errs := openAll(2, func(r int) Options {
 		if r == 1 {
 			for _, junk := range []string{"GET / HTTP/1.0\r\n\r\n", "\xff\xff\xff\xff", "\x02\x00\x00\x00{}", ""} {
-				conn, err := dialFor(fmt.Sprint("127.0.0.1:", port), time.Now().Add(5*time.Second))
+				conn, err := DialFor(fmt.Sprint("127.0.0.1:", port), time.Now().Add(5*time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -151,18 +146,18 @@ func TestMissingRank(t *testing.T) {
 func TestNoSharedMemory(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "missing")
 	cs := open(t, "auto", 2, Options{ShmDir: nowhere})
-	if _, ok := cs[0].(*group).be.(*tcp); !ok {
-		t.Errorf("backend is %T, want tcp", cs[0].(*group).be)
+	if got := BackendName(cs[0]); got != "*comm.tcp" {
+		t.Errorf("backend is %s, want tcp", got)
 	}
-	must(t, cs, func(c Communicator) error { return checkReductions(c, 100, F32, Sum) })
+	must(t, cs, func(c Communicator) error { return commtest.Reductions(c, 100, F32, Sum) })
 	closeAll(t, cs)
 	refused(t, func(int) Options { return Options{ShmDir: nowhere, Transport: "shm"} },
 		[]string{"shared memory"}, []string{"shared memory"})
 
 	dir := t.TempDir()
 	cs = open(t, "auto", 2, Options{ShmDir: dir})
-	if _, ok := cs[0].(*group).be.(*shm); !ok {
-		t.Errorf("backend is %T, want shm", cs[0].(*group).be)
+	if got := BackendName(cs[0]); got != "*comm.shm" {
+		t.Errorf("backend is %s, want shm", got)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
 		t.Errorf("files left: %v", left)
@@ -198,21 +193,21 @@ func TestFromEnv(t *testing.T) {
 		{"time-out", vars{"GTC_TIMEOUT": "soon"}, Options{}, `GTC_TIMEOUT="soon"`},
 	}
 	for _, tc := range cases {
-		got, err := fromEnv(func(k string) string { return tc.env[k] })
+		got, err := Env(func(k string) string { return tc.env[k] })
 		if tc.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("%s: error is %v, want %q", tc.name, err, tc.err)
 			}
 			continue
 		}
-		got.fill()
-		tc.want.fill()
+		Fill(&got)
+		Fill(&tc.want)
 		if err != nil || got != tc.want {
 			t.Errorf("%s: %+v, %v; want %+v", tc.name, got, err, tc.want)
 		}
 	}
 	a := vars{"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_ID": "17"}
-	o, err := fromEnv(func(k string) string { return a[k] })
+	o, err := Env(func(k string) string { return a[k] })
 	if err != nil || o.Port < 20000 || o.Port >= 30000 {
 		t.Errorf("port made from the job's number: %+v, %v", o, err)
 	}
@@ -222,7 +217,7 @@ func TestFirstHost(t *testing.T) {
 	for list, want := range map[string]string{
 		"a": "a", "a,b": "a", "gpu[003-006,9],x": "gpu003", "gpu[7]": "gpu7", "n[1,3]-ib": "n1-ib", "x,gpu[1-2]": "x", "g[": "g",
 	} {
-		if got := firstHost(list); got != want {
+		if got := FirstHost(list); got != want {
 			t.Errorf("first of %q is %q, want %q", list, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package comm
+package comm_test
 
 import (
 	"errors"
@@ -6,11 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	. "github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
 )
 
 // TestMismatch has rank 1 make another call than the rest.
 func TestMismatch(t *testing.T) {
-	buf := func(n int) []byte { return alignedBytes(n) }
+	buf := func(n int) []byte { return commtest.Aligned(n) }
 	cases := []struct {
 		name  string
 		rest  func(c Communicator) error
@@ -113,7 +116,7 @@ func TestHung(t *testing.T) {
 			defer abandon(cs)
 			within(t, 5*time.Second, func() {
 				errs := each(cs[:2], func(c Communicator) error {
-					return c.AllReduce(site("d_w"), alignedBytes(100_000), F32, Sum)
+					return c.AllReduce(site("d_w"), commtest.Aligned(100_000), F32, Sum)
 				})
 				for r, err := range errs {
 					wantError(t, fmt.Sprint("rank ", r), err, KindHung, 2, "rank 2 hung",
@@ -172,7 +175,7 @@ func TestAbort(t *testing.T) {
 					if c.Rank() == 1 {
 						c.Abort("disk is full")
 					}
-					return c.AllReduce(site("d_w"), alignedBytes(64), F32, Sum)
+					return c.AllReduce(site("d_w"), commtest.Aligned(64), F32, Sum)
 				})
 				for r, err := range errs {
 					wantError(t, fmt.Sprint("rank ", r), err, KindAborted, 1, "disk is full")
@@ -183,7 +186,7 @@ func TestAbort(t *testing.T) {
 }
 
 func TestBadArguments(t *testing.T) {
-	big := alignedBytes(4096)
+	big := commtest.Aligned(4096)
 	cases := []struct {
 		want string
 		call func(c Communicator) error
@@ -221,8 +224,8 @@ func TestClosed(t *testing.T) {
 func TestRecent(t *testing.T) {
 	cs := InProcess(2)
 	must(t, cs, func(c Communicator) error {
-		for range recentSize + 5 {
-			if err := c.AllReduce(site("d_w"), alignedBytes(8), F32, Sum); err != nil {
+		for range RecentSize + 5 {
+			if err := c.AllReduce(site("d_w"), commtest.Aligned(8), F32, Sum); err != nil {
 				return err
 			}
 		}
@@ -234,7 +237,7 @@ func TestRecent(t *testing.T) {
 			mine = append(mine, e)
 		}
 	}
-	if len(mine) != recentSize || mine[0].Seq != 5 || mine[recentSize-1].Took <= 0 {
+	if len(mine) != RecentSize || mine[0].Seq != 5 || mine[RecentSize-1].Took <= 0 {
 		t.Errorf("%d events of rank 1, first %+v", len(mine), mine[0])
 	}
 	if s := mine[0].String(); !strings.Contains(s, `world#5 all_reduce of "d_w" (model.py:41) f32 8 bytes took`) {
@@ -251,18 +254,18 @@ func TestQueue(t *testing.T) {
 			bufs := make([][]byte, 300)
 			var seq uint64
 			for i := range bufs {
-				bufs[i] = fill(c.Rank(), 100, F32)
+				bufs[i] = commtest.Fill(c.Rank(), 100, F32)
 				seq = q.AllReduce(site(fmt.Sprint("g", i)), bufs[i], F32, Sum)
 			}
 			if seq != 300 {
 				return fmt.Errorf("number of the last call is %d", seq)
 			}
-			want := reduced([][]byte{fill(0, 100, F32), fill(1, 100, F32)}, F32, Sum)
+			want := commtest.Reduced([][]byte{commtest.Fill(0, 100, F32), commtest.Fill(1, 100, F32)}, F32, Sum)
 			for i := range bufs {
 				if err := q.Wait(uint64(i + 1)); err != nil {
 					return err
 				}
-				if err := expect("queued", bufs[i], want); err != nil {
+				if err := commtest.Expect("queued", bufs[i], want); err != nil {
 					return err
 				}
 			}
@@ -297,7 +300,7 @@ func TestNoAllocation(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				q, buf := NewQueue(cs[1]), alignedBytes(size)
+				q, buf := NewQueue(cs[1]), commtest.Aligned(size)
 				for range runs + 1 { // AllocsPerRun runs once to warm up
 					if err := step(cs[1], q, buf); err != nil {
 						done <- err
@@ -306,7 +309,7 @@ func TestNoAllocation(t *testing.T) {
 				}
 				done <- q.Close()
 			}()
-			q, buf := NewQueue(cs[0]), alignedBytes(size)
+			q, buf := NewQueue(cs[0]), commtest.Aligned(size)
 			var err error
 			allocs := testing.AllocsPerRun(runs, func() {
 				if e := step(cs[0], q, buf); e != nil {

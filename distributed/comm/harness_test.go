@@ -1,4 +1,4 @@
-package comm
+package comm_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	. "github.com/gtc-compiler/gtc/distributed/comm"
 )
 
 // kinds are the backends under test; "mem" is the reference.

@@ -1,6 +1,6 @@
 //go:build unix
 
-package comm
+package comm_test
 
 import (
 	"bufio"
@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	. "github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
 )
 
 // TestMain lets the test binary be a rank: see rankMain.
@@ -40,11 +43,11 @@ func rankMain(mode string) int {
 		return rankBench(c)
 	}
 	s := &Site{Tensor: "d_h.0.attn.weight", Loc: "model.py:41"}
-	buf := fill(c.Rank(), 10_000, F32)
+	buf := commtest.Fill(c.Rank(), 10_000, F32)
 	if mode == "once" {
-		err = checkReductions(c, 100_003, F32, Sum)
+		err = commtest.Reductions(c, 100_003, F32, Sum)
 		if err == nil {
-			err = checkMessages(c, 50_000, F32)
+			err = commtest.Messages(c, 50_000, F32)
 		}
 	}
 	for step := 0; err == nil && mode == "loop"; step++ {
@@ -70,7 +73,7 @@ var benchSizes = []int{4, 64 << 10, 4 << 20}
 // is rarely idle in tests, so the shortest of many is the honest one.
 func rankBench(c Communicator) int {
 	for _, size := range benchSizes {
-		buf := alignedBytes(size)
+		buf := commtest.Aligned(size)
 		best := time.Hour
 		for range 400 {
 			start := time.Now()

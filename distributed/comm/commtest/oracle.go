@@ -1,4 +1,6 @@
-package comm
+// Package commtest is the conformance suite of distributed/comm: what every
+// backend must do, and the results worked out one element at a time.
+package commtest
 
 import (
 	"encoding/binary"
@@ -7,6 +9,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"unsafe"
+
+	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // memo keeps inputs and expected results, which take longer to make than the
@@ -18,28 +24,29 @@ func memoized(key string, f func() []byte) []byte {
 	return once.(func() []byte)()
 }
 
-func input(rank, elems int, dt DType) []byte {
-	return memoized(fmt.Sprint("in", rank, elems, dt), func() []byte { return fill(rank, elems, dt) })
+// Input is Fill, made once; nobody may change it.
+func Input(rank, elems int, dt comm.DType) []byte {
+	return memoized(fmt.Sprint("in", rank, elems, dt), func() []byte { return Fill(rank, elems, dt) })
 }
 
-// fill is a rank's input for a test: equal in every run, different for each
+// Fill is a rank's input for a test: equal in every run, different for each
 // rank, dtype and size. Floats have widely different exponents, so that another
 // order of summation gives other bits.
-func fill(rank, elems int, dt DType) []byte {
+func Fill(rank, elems int, dt comm.DType) []byte {
 	rng := rand.New(rand.NewPCG(uint64(rank+1), uint64(elems)<<8|uint64(dt)))
-	b := alignedBytes(elems * dt.Size())
+	b := Aligned(elems * dt.Size())
 	le := binary.LittleEndian
 	for i := range elems {
 		f := math.Ldexp(rng.Float64()-0.5, rng.IntN(20)-10)
 		switch at := i * dt.Size(); dt {
-		case F32:
+		case comm.F32:
 			le.PutUint32(b[at:], math.Float32bits(float32(f)))
-		case F64:
+		case comm.F64:
 			le.PutUint64(b[at:], math.Float64bits(f))
-		case F16:
-			le.PutUint16(b[at:], f32ToF16(float32(f)))
-		case BF16:
-			le.PutUint16(b[at:], f32ToBF16(float32(f)))
+		case comm.F16:
+			le.PutUint16(b[at:], dtype.F32ToF16(float32(f)))
+		case comm.BF16:
+			le.PutUint16(b[at:], dtype.F32ToBF16(float32(f)))
 		default:
 			for k := range dt.Size() {
 				b[at+k] = byte(rng.Uint32())
@@ -49,17 +56,17 @@ func fill(rank, elems int, dt DType) []byte {
 	return b
 }
 
-// element is element i of b as a float64 (exact for all but 64-bit integers).
-func element(b []byte, i int, dt DType) float64 {
+// Element is element i of b as a float64 (exact for all but 64-bit integers).
+func Element(b []byte, i int, dt comm.DType) float64 {
 	le := binary.LittleEndian
 	switch b = b[i*dt.Size():]; dt {
-	case F32:
+	case comm.F32:
 		return float64(math.Float32frombits(le.Uint32(b)))
-	case F64:
+	case comm.F64:
 		return math.Float64frombits(le.Uint64(b))
-	case F16:
-		return float64(f16ToF32(le.Uint16(b)))
-	case BF16:
+	case comm.F16:
+		return float64(dtype.F16ToF32(le.Uint16(b)))
+	case comm.BF16:
 		return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16))
 	}
 	panic(dt)
@@ -68,22 +75,22 @@ func element(b []byte, i int, dt DType) float64 {
 // treeOf combines one element of every rank, pair by pair, and then the
 // results pair by pair, until one is left; an odd one out waits for the next
 // round. Sums of all but f64 are kept in f32.
-func treeOf(x []float64, dt DType, op ReduceOp) float64 {
+func treeOf(x []float64, dt comm.DType, op comm.ReduceOp) float64 {
 	for len(x) > 1 {
 		var next []float64
 		for i := 0; i+1 < len(x); i += 2 {
 			acc := x[i]
 			switch op {
-			case Sum, Avg:
+			case comm.Sum, comm.Avg:
 				acc += x[i+1]
-			case Prod:
+			case comm.Prod:
 				acc *= x[i+1]
-			case Max:
+			case comm.Max:
 				acc = math.Max(acc, x[i+1])
-			case Min:
+			case comm.Min:
 				acc = math.Min(acc, x[i+1])
 			}
-			if dt != F64 {
+			if dt != comm.F64 {
 				acc = float64(float32(acc))
 			}
 			next = append(next, acc)
@@ -96,40 +103,40 @@ func treeOf(x []float64, dt DType, op ReduceOp) float64 {
 	return x[0]
 }
 
-// reduced is what the ranks' inputs come to, computed one element at a time.
-func reduced(in [][]byte, dt DType, op ReduceOp) []byte {
+// Reduced is what the ranks' inputs come to, computed one element at a time.
+func Reduced(in [][]byte, dt comm.DType, op comm.ReduceOp) []byte {
 	out := slices.Clone(in[0])
 	le := binary.LittleEndian
 	for i := range len(out) / dt.Size() {
 		at := i * dt.Size()
-		if !dt.float() {
+		if !Float(dt) {
 			reducedInt(out[at:at+dt.Size()], in, at, dt, op)
 			continue
 		}
 		leaves := make([]float64, len(in))
 		for r, b := range in {
-			leaves[r] = element(b, i, dt)
+			leaves[r] = Element(b, i, dt)
 		}
 		acc := treeOf(leaves, dt, op)
-		if op == Avg {
+		if op == comm.Avg {
 			acc /= float64(len(in))
 		}
 		switch dt {
-		case F32:
+		case comm.F32:
 			le.PutUint32(out[at:], math.Float32bits(float32(acc)))
-		case F64:
+		case comm.F64:
 			le.PutUint64(out[at:], math.Float64bits(acc))
-		case F16:
-			le.PutUint16(out[at:], f32ToF16(float32(acc)))
-		case BF16:
-			le.PutUint16(out[at:], f32ToBF16(float32(acc)))
+		case comm.F16:
+			le.PutUint16(out[at:], dtype.F32ToF16(float32(acc)))
+		case comm.BF16:
+			le.PutUint16(out[at:], dtype.F32ToBF16(float32(acc)))
 		}
 	}
 	return out
 }
 
-func reducedInt(out []byte, in [][]byte, at int, dt DType, op ReduceOp) {
-	signed := dt >= I8 && dt <= I64
+func reducedInt(out []byte, in [][]byte, at int, dt comm.DType, op comm.ReduceOp) {
+	signed := dt >= comm.I8 && dt <= comm.I64
 	get := func(b []byte) uint64 {
 		var w [8]byte
 		copy(w[:], b[at:at+dt.Size()])
@@ -147,15 +154,26 @@ func reducedInt(out []byte, in [][]byte, at int, dt DType, op ReduceOp) {
 			less = int64(x) < int64(acc)
 		}
 		switch {
-		case op == Sum:
+		case op == comm.Sum:
 			acc += x
-		case op == Prod:
+		case op == comm.Prod:
 			acc *= x
-		case op == Max && !less, op == Min && less:
+		case op == comm.Max && !less, op == comm.Min && less:
 			acc = x
 		}
 	}
 	var w [8]byte
 	binary.LittleEndian.PutUint64(w[:], acc)
 	copy(out, w[:])
+}
+
+// Float reports whether dt is one of the four floating types.
+func Float(dt comm.DType) bool { return dt <= comm.BF16 }
+
+// Aligned is zeroed memory aligned to a cache line.
+func Aligned(size int) []byte {
+	const line = 64
+	b := make([]byte, size+line)
+	off := -uintptr(unsafe.Pointer(&b[0])) & (line - 1)
+	return b[off : int(off)+size : int(off)+size]
 }

@@ -1,0 +1,51 @@
+package comm
+
+import (
+	"fmt"
+	"net"
+	"time"
+)
+
+// What the tests, which are outside the package because commtest imports it,
+// see of its inside.
+
+// NumDTypes and the like are the package's own.
+const (
+	NumDTypes    = numDTypes
+	NumReduceOps = numReduceOps
+	RecentSize   = recentSize
+)
+
+var (
+	ReduceInto = reduceInto
+	Widen      = widen
+	Narrow     = narrow
+	F16ToF32   = f16ToF32
+	F32ToF16   = f32ToF16
+	F32ToBF16  = f32ToBF16
+	Fill       = (*Options).fill
+	Env        = fromEnv
+	FirstHost  = firstHost
+	DialFor    = dialFor
+)
+
+// BackendName is the type of c's backend, such as "*comm.tcp".
+func BackendName(c Communicator) string { return fmt.Sprintf("%T", c.(*group).be) }
+
+// Handshake joins the two ends of a connection as a rank and its peer do.
+func Handshake(client, server net.Conn, token string) error {
+	errs := make(chan error, 1)
+	go func() {
+		_, err := welcome(server, token, func(hello) error { return nil })
+		errs <- err
+	}()
+	if err := greet(client, token, hello{Kind: "data", Rank: 1}); err != nil {
+		return err
+	}
+	select {
+	case err := <-errs:
+		return err
+	case <-time.After(5 * time.Second):
+		return fmt.Errorf("no handshake within 5 s")
+	}
+}
