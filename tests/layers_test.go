@@ -25,6 +25,7 @@ both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cp
 both  runtime/npz runtime/safetensors runtime/printable
 
 run   runtime/mem runtime/trace runtime/device/cpu distributed/comm
+test  distributed/comm/commtest
 run   runtime/data runtime/ckpt
 run   runtime/train
 

@@ -163,11 +163,14 @@ import (
 func main() { train.Ranks(prog0.Programs) }
 `
 
+// unvendored are folders of the run-time that only tests need.
+var unvendored = []string{"testdata", "commtest"}
+
 // vendor adds the run-time's source, without tests, and vendor/modules.txt.
 func vendor(files map[string][]byte, f *Folder) error {
 	packages := map[string]bool{}
 	err := fs.WalkDir(f.Runtime, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && d.Name() == "testdata" {
+		if err != nil || d.IsDir() && slices.Contains(unvendored, d.Name()) {
 			if d != nil && d.IsDir() && err == nil {
 				return fs.SkipDir
 			}
