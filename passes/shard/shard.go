@@ -37,7 +37,13 @@ func Run(c *pass.Context) (err error) {
 	for _, f := range c.Module.Funcs {
 		expand(c, f)
 	}
-	why := annotateAll(c)
+	var tensor map[string]mesh.Sharding
+	if c.Opt.TP > 1 {
+		if tensor, err = tensorLayout(c, meshOf(c.Opt)); err != nil {
+			return err
+		}
+	}
+	why := annotateAll(c, tensor)
 	if why == nil {
 		return nil
 	}
@@ -47,7 +53,7 @@ func Run(c *pass.Context) (err error) {
 	c.Remark(why.op.Out[0], "warning: the statistics of BatchNorm %q span the whole batch, so the %d micro-batches were merged into one "+
 		"(more memory); statistics of each rank's own micro-batch would keep them apart", why.op.Loc.Node, c.Opt.Microbatches)
 	c.Opt.Microbatches = 1
-	annotateAll(c)
+	annotateAll(c, tensor)
 	return nil
 }
 
@@ -108,32 +114,62 @@ func expand(c *pass.Context, f *ir.Func) {
 }
 
 // annotateAll annotates every function and reports what keeps the batch from being cut.
-func annotateAll(c *pass.Context) *obstacle {
+func annotateAll(c *pass.Context, tensor map[string]mesh.Sharding) *obstacle {
 	c.Module.Mesh = meshOf(c.Opt)
 	for _, f := range c.Module.Funcs {
 		a := &annotator{c: c, m: c.Module.Mesh, f: f}
+		spreadData(f, a.m)
 		for _, p := range f.Params {
-			p.Sharding = mesh.Sharding{}
-			if data(p) {
-				p.Sharding = mesh.Sharding{Dims: make([][]string, len(p.Type.Dims))}
-				for _, x := range a.m.Axes {
-					if x.Name == "dp" || x.Name == mesh.TimeAxis {
-						p.Sharding.Dims[0] = append(p.Sharding.Dims[0], x.Name)
-					}
-				}
+			if s, ok := tensor[p.Name]; ok {
+				p.Sharding = s
 			}
 		}
-		a.forward()
-		if a.reorder() > 0 {
-			a.forward()
-		}
-		a.backward()
+		a.annotate()
 		if why := a.obstacle(); why != nil {
 			return why
 		}
 		a.remarks()
 	}
 	return nil
+}
+
+// spreadData splits what is read from the data in its leading dimension, and nothing else.
+func spreadData(f *ir.Func, m mesh.Mesh) {
+	for _, p := range f.Params {
+		p.Sharding = mesh.Sharding{}
+		if data(p) {
+			p.Sharding = mesh.Sharding{Dims: make([][]string, len(p.Type.Dims))}
+			for _, x := range m.Axes {
+				if x.Name == "dp" || x.Name == mesh.TimeAxis {
+					p.Sharding.Dims[0] = append(p.Sharding.Dims[0], x.Name)
+				}
+			}
+		}
+	}
+}
+
+// annotate lays out all values, then takes apart the ops that are in the way of their operands' parts, and begins
+// anew, until none is.
+func (a *annotator) annotate() {
+	a.spread()
+	if a.reorder() > 0 {
+		a.spread()
+	}
+	for a.m.Size("tp") > 1 {
+		n := takeApart(a.c, a.f, func(op *ir.Op) bool { return a.blocks(op, "tp") })
+		if n == 0 {
+			break
+		}
+		a.spread()
+	}
+}
+
+func (a *annotator) spread() {
+	s := newSpread(newPlans(a.m), map[string]int{}, a.f)
+	s.tokens = a.c.Opt.SP && a.m.Size("tp") > 1
+	s.load()
+	s.run()
+	s.store()
 }
 
 type annotator struct {
@@ -154,62 +190,6 @@ func shardings(vs []*ir.Value) []mesh.Sharding {
 
 func (a *annotator) plan(op *ir.Op) layout.Plan {
 	return layout.Of(a.m, op, shardings(op.In), shardings(op.Out))
-}
-
-// forward gives results the shardings that follow from the operands.
-func (a *annotator) forward() {
-	layout.MarkData(a.f)
-	for _, op := range a.f.Ops {
-		for i, s := range layout.Of(a.m, op, shardings(op.In), nil).Out {
-			op.Out[i].Sharding = s
-		}
-	}
-}
-
-// wish is what the readers of a value need.
-type wish struct {
-	need mesh.Sharding
-	no   bool // they disagree, or want it whole
-}
-
-// backward splits replicated values of which every reader needs the same part.
-func (a *annotator) backward() {
-	wishes := map[*ir.Value]*wish{}
-	for _, r := range a.f.Results {
-		wishes[r.Value] = &wish{no: true}
-	}
-	for _, op := range slices.Backward(a.f.Ops) {
-		var want []mesh.Sharding
-		for _, v := range op.Out {
-			s := v.Sharding
-			if w := wishes[v]; w != nil && !w.no && s.IsReplicated() {
-				s = w.need
-			}
-			want = append(want, s)
-		}
-		plan := layout.Of(a.m, op, shardings(op.In), want)
-		if !equal(plan.Out, want) || len(plan.Reduce) > 0 {
-			plan = a.plan(op)
-		}
-		for i, s := range plan.Out {
-			op.Out[i].Sharding = s
-		}
-		for i, v := range op.In {
-			if v == nil || !v.Sharding.IsReplicated() {
-				continue
-			}
-			w := wishes[v]
-			if w == nil {
-				wishes[v] = &wish{need: plan.In[i], no: plan.In[i].IsReplicated()}
-			} else if !w.need.Equal(plan.In[i]) {
-				w.no = true
-			}
-		}
-	}
-}
-
-func equal(a, b []mesh.Sharding) bool {
-	return slices.EqualFunc(a, b, func(x, y mesh.Sharding) bool { return x.Equal(y) })
 }
 
 // remarks tells where parts must be put together in the middle of the program.

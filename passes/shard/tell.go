@@ -1,0 +1,57 @@
+package shard
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// tell remarks for each class of parameters how it lies, and why.
+func (t *tensorSearch) tell(c *pass.Context) {
+	for _, k := range t.classes {
+		p := k.params[0]
+		what := fmt.Sprintf("%s", p.Type)
+		if n := len(k.params); n > 1 {
+			what = fmt.Sprintf("%d parameters like %q, each %s,", n, p.Name, p.Type)
+		}
+		c.Remark(p, "%s %s", what, t.why(k))
+	}
+	c.Remark(nil, "tensor parallelism over tp=%d: a step costs a rank %.3g, without %.3g (operations, and messages in the time of operations)", t.n, t.best, t.none)
+}
+
+// why says how the parameters of k lie.
+func (t *tensorSearch) why(k *class) string {
+	p := k.params[0]
+	lies := t.s.layouts[t.s.lay[t.s.index[p]]]
+	if _, ok := t.forced[p.Name]; ok {
+		return fmt.Sprintf("lies as --shard says: %s", or(lies.String(), "replicated"))
+	}
+	if !lies.IsReplicated() {
+		if k.seed >= 0 {
+			return fmt.Sprintf("is split over tp: %s", lies)
+		}
+		return fmt.Sprintf("is split over tp: %s, for all its readers want that part", lies)
+	}
+	var not []string
+	for d, n := range p.Type.Dims {
+		if n%t.n != 0 {
+			not = append(not, fmt.Sprintf("dimension %d of %d", d, n))
+		}
+	}
+	if len(not) == len(p.Type.Dims) {
+		return fmt.Sprintf("is replicated: %s: none divides by tp=%d", strings.Join(not, ", "), t.n)
+	}
+	text := "is replicated: a step with it in parts costs more messages than it saves"
+	if len(not) > 0 {
+		text += fmt.Sprintf("; %s does not divide by tp=%d", strings.Join(not, ", "), t.n)
+	}
+	return text
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
