@@ -23,7 +23,7 @@ type modelFlags struct {
 	betas    string
 	bucketMB float64
 
-	tp, pp, zero              int
+	pp, zero                  int
 	precision, target, memory string
 }
 
@@ -56,7 +56,9 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.Microbatches, "microbatches", 1, "parts that each rank works through before an update (gradient accumulation)")
 	fs.BoolVar(&p.SyncBN, "sync-bn", false, "batch normalisation over the global batch instead of each rank's part")
 	fs.Float64Var(&m.bucketMB, "bucket-mb", 0, "`MIB` of gradients that one all-reduce takes; 0 is 25, less for small models")
-	fs.IntVar(&m.tp, "tp", 1, "tensor-parallel ranks (not supported yet)")
+	fs.IntVar(&p.TP, "tp", 1, "tensor-parallel ranks: each takes a part of the weights and of the work with them; gtc decides which (its remarks say why)")
+	fs.BoolVar(&p.SP, "sp", false, "sequence parallelism: what lies between the products that --tp splits (norms, dropout, residuals) is split over its ranks by tokens")
+	fs.StringArrayVar(&p.Shard, "shard", nil, "`GLOB=AXES` to split the parameters that match over: for each dimension _ or axes, such as h.*.mlp.c_fc.weight=_,tp; @FILE holds one on a line; may be repeated")
 	fs.IntVar(&m.pp, "pp", 1, "pipeline stages (not supported yet)")
 	fs.IntVar(&m.zero, "zero", 0, "ZeRO stage (not supported yet)")
 	fs.StringVar(&m.precision, "precision", "fp32", "fp32 (bf16, fp16 and tf32 are not supported yet)")
@@ -135,7 +137,7 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	if m.set.Changed("huber-delta") && o.Pass.HuberDelta <= 0 {
 		return nil, compiler.Input(fmt.Errorf("--huber-delta must be positive"))
 	}
-	for name, v := range map[string]int{"--batch": o.Import.Batch, "--dp": o.Pass.DP - 1, "--microbatches": o.Pass.Microbatches - 1} {
+	for name, v := range map[string]int{"--batch": o.Import.Batch, "--dp": o.Pass.DP - 1, "--microbatches": o.Pass.Microbatches - 1, "--tp": o.Pass.TP - 1} {
 		if v < 0 {
 			return nil, compiler.Input(fmt.Errorf("%s must be at least 1", name))
 		}
@@ -154,8 +156,6 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 // supported refuses what later versions will do.
 func (m *modelFlags) supported() error {
 	switch {
-	case m.tp > 1:
-		return unsupported("--tp (tensor parallelism)")
 	case m.pp > 1:
 		return unsupported("--pp (pipeline parallelism)")
 	case m.zero != 0:

@@ -31,7 +31,7 @@ training and why. --train, --freeze, --tie and --untie show their effect here as
 		fs.MarkHidden(name)
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
-		m.opt.Pass.DP, m.opt.Pass.Microbatches = 1, 1
+		m.opt.Pass.DP, m.opt.Pass.TP, m.opt.Pass.Microbatches = 1, 1, 1
 		o, err := m.options(args[0])
 		if err != nil {
 			return err
