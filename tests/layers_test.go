@@ -69,7 +69,7 @@ var towers = map[string][]string{
 	"gtc":  {"both", "gtc"},
 	"sim":  {"both", "gtc", "sim"},
 	"tool": {"both", "run", "gtc", "sim", "tool"},
-	"test": {"both", "gtc", "sim", "test"},
+	"test": {"both", "run", "gtc", "sim", "test"},
 }
 
 // outside lists who may import which third-party module. Everything else is the standard library.
