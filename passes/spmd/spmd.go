@@ -5,9 +5,10 @@
 // # Design
 //
 // Each op is planned by passes/layout, as shard did. An operand that is not laid out as the plan says is
-// changed: a partial sum by all_reduce, a part of a whole value by shard_slice, a whole one from parts by
-// all_gather. Each change is made once per value, and reductions stand right after the value that they reduce,
-// so that they can run while the program goes on. What is cheap and wanted in parts (constants, views,
+// changed by the cheapest way (route): a partial sum by all_reduce, or by reduce_scatter where a part is wanted, a part
+// of a whole value by shard_slice, parts along another dimension by all_to_all, a whole one from parts by all_gather.
+// Each layout of a value is made once, from the nearest that there is, and reductions stand right after the value that
+// they reduce, so that they can run while the program goes on. What is cheap and wanted in parts (constants, views,
 // elementwise ops on them) is computed in parts instead of being sliced.
 //
 // Over the micro-batch axis (mesh.TimeAxis) the same ops stand for what pass microbatch does in time: its
@@ -17,6 +18,7 @@ package spmd
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
@@ -34,7 +36,7 @@ func Run(c *pass.Context) (err error) {
 		return nil
 	}
 	for i, f := range c.Module.Funcs {
-		s := &splitter{c: c, m: c.Module.Mesh, old: f, local: map[*ir.Value]*ir.Value{}, made: map[string]*ir.Value{}}
+		s := &splitter{c: c, m: c.Module.Mesh, old: f, local: map[*ir.Value]*ir.Value{}, made: map[*ir.Value][]version{}, first: map[string]*ir.Value{}}
 		g, err := s.run()
 		if err != nil {
 			return err
@@ -50,7 +52,8 @@ type splitter struct {
 	old   *ir.Func
 	b     *ir.Builder
 	local map[*ir.Value]*ir.Value // global value -> what a rank holds of it, laid out as the global value's Sharding
-	made  map[string]*ir.Value    // other layouts of it, see key
+	made  map[*ir.Value][]version // other layouts of it
+	first map[string]*ir.Value    // first indices of the parts of indexed dims, see call
 }
 
 func (s *splitter) run() (*ir.Func, error) {
@@ -80,7 +83,7 @@ func (s *splitter) run() (*ir.Func, error) {
 			n.Updates, to = s.local[r.Updates], r.Updates.Sharding
 		}
 		s.b.Loc = s.c.Loc(locOf(r.Value))
-		n.Value = s.get(r.Value, clean(to))
+		n.Value = s.get(r.Value, clean(to), s.whyUpdate(r))
 		g.Results = append(g.Results, n)
 	}
 	g.DCE()
@@ -112,9 +115,22 @@ func shardings(vs []*ir.Value) []mesh.Sharding {
 	return out
 }
 
-// op emits op on one rank's parts.
+// whyUpdate says why the new contents of a parameter are put together when the step is over.
+func (s *splitter) whyUpdate(r ir.Result) string {
+	if r.Updates == nil || r.Updates.Role != ir.Param || s.c.Opt.Zero == 0 {
+		return ""
+	}
+	return fmt.Sprintf("ZeRO-%d: each rank updated its part of parameter %s, which all need", s.c.Opt.Zero, r.Updates.Name)
+}
+
+// op emits op on one rank's parts. An op that changes nothing but the layout of its operand is not emitted itself.
 func (s *splitter) op(op *ir.Op) error {
 	want := shardings(op.Out)
+	if op.Def == ops.ReshapeDef && slices.Equal(op.In[0].Type.Dims, op.Out[0].Type.Dims) {
+		s.b.Loc = s.c.Loc(op.Loc)
+		s.local[op.Out[0]] = s.relay(op, want[0])
+		return nil
+	}
 	plan := layout.Of(s.m, op, shardings(op.In), want)
 	outs, err := s.emit(op, plan)
 	if err != nil {
@@ -123,12 +139,39 @@ func (s *splitter) op(op *ir.Op) error {
 	for i, v := range op.Out {
 		w := outs[i]
 		if !plan.Out[i].Equal(want[i]) {
-			w = s.change(w, plan.Out[i], want[i], op.Out[i].Name)
+			w = s.change(w, plan.Out[i], want[i], op.Out[i].Name, op.Why)
 		}
 		s.b.Rename(w, v.Name)
 		s.local[v] = w
 	}
 	return nil
+}
+
+// relay lays the operand of op, which makes a copy of it, out as to, though other layouts of the operand may exist: what
+// ZeRO gathers for the forward pass is not kept for the backward pass.
+func (s *splitter) relay(op *ir.Op, to mesh.Sharding) *ir.Value {
+	v := op.In[0]
+	if v.Sharding.Equal(to) {
+		return s.local[v]
+	}
+	w := s.change(s.local[v], v.Sharding, to, op.Out[0].Name, op.Why)
+	return s.b.Rename(w, op.Out[0].Name)
+}
+
+// why says why a layout of v that op needs must be made, as far as more is known than which it is.
+func (s *splitter) why(op *ir.Op, v *ir.Value, plan layout.Plan) string {
+	if v.Op != nil && v.Op.Why != "" {
+		return v.Op.Why
+	}
+	for _, n := range plan.Notes {
+		if strings.HasPrefix(n, "%"+v.Name+" ") {
+			return n
+		}
+	}
+	if len(v.Sharding.Partial) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s needs %s otherwise than it is", op.Def.Name, v.Name)
 }
 
 // emit appends op as planned, with the reductions that must follow at once.
@@ -140,7 +183,7 @@ func (s *splitter) emit(op *ir.Op, plan layout.Plan) ([]*ir.Value, error) {
 			continue
 		}
 		s.b.Loc = s.c.Loc(op.Loc)
-		in[i] = s.get(v, plan.In[i])
+		in[i] = s.get(v, plan.In[i], s.why(op, v, plan))
 		inDims[i] = in[i].Type.Dims
 	}
 	for i, v := range op.Out {
@@ -167,6 +210,7 @@ func (s *splitter) emit(op *ir.Op, plan layout.Plan) ([]*ir.Value, error) {
 		for _, axis := range slices.Backward(r.Axes) {
 			outs[r.Out] = ops.AllReduce(s.b, axis, r.Op, outs[r.Out])[0]
 			outs[r.Out].Sharding = plan.Out[r.Out]
+			outs[r.Out].Op.Why = fmt.Sprintf("the %s over a dimension that is split over %s", r.Op, axis)
 		}
 	}
 	return outs, nil
@@ -178,7 +222,7 @@ func (s *splitter) call(op *ir.Op, attrs any, in []*ir.Value, index *layout.Inde
 		return slices.Clone(s.b.EmitN(op.Def, attrs, in...))
 	}
 	k := fmt.Sprintf("first %v %d", index.Axes, index.Size)
-	first := s.made[k]
+	first := s.first[k]
 	if first == nil {
 		ways := 1
 		for _, axis := range index.Axes {
@@ -189,7 +233,7 @@ func (s *splitter) call(op *ir.Op, attrs any, in []*ir.Value, index *layout.Inde
 			first = ops.ShardSlice(s.b, first, axis, 0, s.m.Size(axis))
 		}
 		first = s.b.Rename(ops.Reshape(s.b, first, nil), "first")
-		s.made[k] = first
+		s.first[k] = first
 	}
 	return slices.Clone(op.Def.Rules.Indexed(s.b, op, attrs, in, first))
 }
@@ -206,25 +250,6 @@ func same(op *ir.Op, in, out [][]int) bool {
 		}
 	}
 	return true
-}
-
-func key(v *ir.Value, to mesh.Sharding) string { return v.Name + to.String() }
-
-// get is global value v laid out as to.
-func (s *splitter) get(v *ir.Value, to mesh.Sharding) *ir.Value {
-	if v.Sharding.Equal(to) {
-		return s.local[v]
-	}
-	k := key(v, to)
-	if w := s.made[k]; w != nil {
-		return w
-	}
-	w := s.remake(v, to)
-	if w == nil {
-		w = s.change(s.local[v], v.Sharding, to, v.Name)
-	}
-	s.made[k] = w
-	return w
 }
 
 // remake computes a part of a replicated value that is cheap to make, operand for operand; nil when it is not
@@ -258,64 +283,12 @@ func cheap(op *ir.Op) bool {
 	return k == kir.View || k == kir.Pointwise
 }
 
-// change lays x, which is laid out as from, out as to.
-func (s *splitter) change(x *ir.Value, from, to mesh.Sharding, name string) *ir.Value {
-	now := mesh.Sharding{Dims: make([][]string, len(x.Type.Dims)), Partial: slices.Clone(from.Partial)}
-	for d := range now.Dims {
-		now.Dims[d] = slices.Clone(from.Axes(d))
-	}
-	did := func(y *ir.Value, suffix string) {
-		x = s.b.Rename(y, name+suffix)
-		x.Sharding = clean(mesh.Sharding{Dims: slices.Clone(now.Dims), Partial: slices.Clone(now.Partial)})
-	}
-	for i := len(now.Partial) - 1; i >= 0; i-- { // time first: ranks reduce what was accumulated
-		if axis := now.Partial[i]; !slices.Contains(to.Partial, axis) {
-			now.Partial = slices.Delete(now.Partial, i, i+1)
-			did(ops.AllReduce(s.b, axis, "sum", x)[0], ".sum")
-		}
-	}
-	for d := range now.Dims {
-		keep := 0
-		for keep < len(now.Dims[d]) && keep < len(to.Axes(d)) && now.Dims[d][keep] == to.Axes(d)[keep] {
-			keep++
-		}
-		for len(now.Dims[d]) > keep {
-			axis := now.Dims[d][len(now.Dims[d])-1]
-			now.Dims[d] = now.Dims[d][:len(now.Dims[d])-1]
-			did(s.gather(x, axis, d), ".whole")
-		}
-	}
-	for d := range now.Dims {
-		for _, axis := range to.Axes(d)[len(now.Dims[d]):] {
-			now.Dims[d] = append(now.Dims[d], axis)
-			did(ops.ShardSlice(s.b, x, axis, d, s.m.Size(axis)), ".part")
-		}
-	}
-	return x
-}
-
-// gather joins the parts along axis in dim d. Ranks' parts follow each other in memory, so dims that are slower
-// than d go behind it for the while.
-func (s *splitter) gather(x *ir.Value, axis string, d int) *ir.Value {
-	n := s.m.Size(axis)
-	if ir.Product(x.Type.Dims[:d]) == 1 {
-		return ops.AllGather(s.b, x, axis, d, n)
-	}
-	perm := ops.AllDims(x)
-	perm = slices.Concat([]int{d}, perm[:d], perm[d+1:])
-	back := make([]int, len(perm))
-	for i, p := range perm {
-		back[p] = i
-	}
-	return ops.Transpose(s.b, ops.AllGather(s.b, ops.Transpose(s.b, x, perm), axis, 0, n), back)
-}
-
-// hoist moves every all_reduce to right after the op that makes its operand.
+// hoist moves every collective that combines to right after the op that makes its operand.
 func hoist(f *ir.Func) {
 	after := map[*ir.Op][]*ir.Op{}
 	var rest []*ir.Op
 	for _, op := range f.Ops {
-		if op.Def == ops.AllReduceDef && op.In[0].Op != nil {
+		if (op.Def == ops.AllReduceDef || op.Def == ops.ReduceScatterDef) && op.In[0].Op != nil {
 			after[op.In[0].Op] = append(after[op.In[0].Op], op)
 		} else {
 			rest = append(rest, op)
