@@ -35,16 +35,16 @@ func TestTerminal(t *testing.T) {
 		want  string
 	}{
 		{"1f1b", 200, `1f1b: 2 stages, 2 micro-batches; time 9, bubble 33.3 %
-stage 0 F0 F1 ···B0─── ···B1───   slots 2
-stage 1 ···F0 B0─── F1 B1─── ···  slots 1
+stage 0 F0 F1 ······B0─── ···B1───   slots 2
+stage 1 ···F0 B0─── F1 B1─── ······  slots 1
 `},
 		{"zb-h1", 200, `zb-h1: 2 stages, 2 micro-batches; time 7, bubble 14.3 %
 stage 0 F0 F1 ···B0 W0 B1 W1   slots 2
 stage 1 ···F0 B0 F1 B1 W0 W1   slots 2
 `},
 		{"interleaved", 200, `interleaved: 2 stages of 2 chunks, 2 micro-batches; time 15, bubble 20.0 %
-stage 0 F0.0 F0.1 F1.0 F1.1 ·····B1.0───── B1.1───── B0.0───── B0.1─────   slots 4
-stage 1 ·····F0.0 F0.1 F1.0 B1.0───── F1.1 B1.1───── B0.0───── B0.1───── ·····  slots 3
+stage 0 F0.0 F0.1 F1.0 F1.1 ··········B1.0───── ·····B1.1───── B0.0───── B0.1─────   slots 4
+stage 1 ·····F0.0 F0.1 F1.0 B1.0───── F1.1 B1.1───── B0.0───── B0.1───── ··········  slots 3
 `},
 		{"gpipe", 40, `gpipe: 2 stages, 2 micro-batches; time 9, bubble 33.3 %
 stage 0 F0F1······B0─ B1─   slots 2
