@@ -18,6 +18,7 @@ import (
 	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
+	"github.com/gtc-compiler/gtc/compiler/proof"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes"
@@ -46,6 +47,7 @@ type Result struct {
 	Module     *ir.Module
 	Context    *pass.Context
 	Manifest   *abi.Manifest
+	Proof      *proof.Report // that the ranks fit together
 	Warnings   []string
 	Parameters []*onnx.Parameter // the model's, with their roles
 

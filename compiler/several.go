@@ -7,6 +7,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
+	"github.com/gtc-compiler/gtc/compiler/proof"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -46,8 +47,12 @@ func generate(o *Options, results ...*Result) error {
 	if err != nil {
 		return err
 	}
+	proven, err := proof.Check(m)
+	if err != nil {
+		return fmt.Errorf("BUG: the ranks' programs do not fit together: %w", err)
+	}
 	for _, r := range results {
-		r.Manifest = m
+		r.Manifest, r.Proof = m, proven
 	}
 	return write(o, &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: m.Ranks}, results...)
 }

@@ -48,6 +48,7 @@ gtc   codegen/kernel codegen/c
 gtc   codegen/rank codegen/build
 gtc   .
 test  codegen/codegentest
+gtc   compiler/proof
 gtc   compiler
 gtc   compiler/explain compiler/timeline
 

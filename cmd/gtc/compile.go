@@ -122,6 +122,9 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 		line("@"+f.Name, "%d ops, %.3g GFLOP", f.Ops, float64(f.Flops)/1e9)
 	}
 	line("program", "%d kernels, %s", p.Kernels, collectives(p.Collectives))
+	if r := res.Proof; m.Ranks > 1 {
+		line("proven", "%d ranks: each collective and message has its counterpart on every rank, and no ranks wait for one another forever", r.Ranks)
+	}
 	if !o.Build {
 		line("written", "%s in %.1f s; not built: go build -o bin/ ./cmd/... in it does that", o.Out, (res.LowerTime + res.BuildTime).Seconds())
 		return

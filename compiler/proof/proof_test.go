@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,17 +94,12 @@ func TestPipelines(t *testing.T) {
 	}
 }
 
-// clone copies a plan.
-func clone(m *abi.Manifest) *abi.Manifest {
-	text, err := json.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	out := &abi.Manifest{}
-	if err := json.Unmarshal(text, out); err != nil {
-		panic(err)
-	}
-	return out
+// with is the plan with another program for one rank.
+func with(m *abi.Manifest, rank int, p abi.Program) *abi.Manifest {
+	out := *m
+	out.RankProgram, out.Programs = slices.Clone(m.RankProgram), append(slices.Clone(m.Programs), p)
+	out.RankProgram[rank] = len(m.Programs)
+	return &out
 }
 
 // mutant is one change of one rank's program.
@@ -241,9 +235,7 @@ func TestMutants(t *testing.T) {
 			for rank := range m.Ranks {
 				p := m.Programs[m.RankProgram[rank]]
 				for _, mu := range mutants(p, m.Mesh) {
-					bad := clone(m)
-					bad.RankProgram[rank] = len(bad.Programs)
-					bad.Programs = append(bad.Programs, mu.p)
+					bad := with(m, rank, mu.p)
 					_, err := check(bad, true)
 					if err != nil {
 						caught++
