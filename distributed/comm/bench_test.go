@@ -15,29 +15,33 @@ func BenchmarkAllReduce(b *testing.B) {
 		for _, n := range []int{2, 4} {
 			for _, size := range []int{4, 64 << 10, 4 << 20} {
 				b.Run(fmt.Sprintf("%s/%d/%d", kind, n, size), func(b *testing.B) {
-					cs := open(b, kind, n, Options{})
-					s := site("d_w")
-					bufs := make([][]byte, n)
-					for r := range bufs {
-						bufs[r] = commtest.Aligned(size)
-					}
-					b.SetBytes(int64(size))
-					b.ReportAllocs()
-					b.ResetTimer()
-					must(b, cs, func(c Communicator) error {
-						for range b.N {
-							if err := c.AllReduce(s, bufs[c.Rank()], F32, Sum); err != nil {
-								return err
-							}
-						}
-						return nil
-					})
-					b.StopTimer()
-					closeAll(b, cs)
+					benchAllReduce(b, open(b, kind, n, Options{}), size)
 				})
 			}
 		}
 	}
+}
+
+// benchAllReduce reduces size bytes b.N times and closes the ranks.
+func benchAllReduce(b *testing.B, cs []Communicator, size int) {
+	s := site("d_w")
+	bufs := make([][]byte, len(cs))
+	for r := range bufs {
+		bufs[r] = commtest.Aligned(size)
+	}
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	b.ResetTimer()
+	must(b, cs, func(c Communicator) error {
+		for range b.N {
+			if err := c.AllReduce(s, bufs[c.Rank()], F32, Sum); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	b.StopTimer()
+	closeAll(b, cs)
 }
 
 // BenchmarkReduce is the inner loop by itself, and copying for comparison.
@@ -61,4 +65,17 @@ func BenchmarkReduce(b *testing.B) {
 			copy(z, x)
 		}
 	})
+}
+
+// BenchmarkAlgorithms compares the ways of an all_reduce over TCP.
+func BenchmarkAlgorithms(b *testing.B) {
+	for _, n := range []int{4, 8} {
+		for _, size := range []int{1 << 10, 64 << 10, 4 << 20} {
+			for _, algorithm := range []string{"direct", "halving", "ring"} {
+				b.Run(fmt.Sprintf("%d/%d/%s", n, size, algorithm), func(b *testing.B) {
+					benchAllReduce(b, open(b, "tcp", n, Options{Algorithm: algorithm}), size)
+				})
+			}
+		}
+	}
 }

@@ -16,7 +16,10 @@
 // After the first error a job is over: every later call returns that error.
 package comm
 
-import "time"
+import (
+	"io"
+	"time"
+)
 
 // Site is the place in the user's program that a collective serves. It is
 // static data of the generated program and must not change while in use.
@@ -120,6 +123,8 @@ type Options struct {
 	Timeout        time.Duration // longest wait without progress; default 30 s
 	ConnectTimeout time.Duration // longest wait for all ranks to appear; default 60 s
 	Transport      string        // "", auto, shm or tcp; rank 0's choice holds for all
+	Algorithm      string        // "", auto, direct, halving or ring, over TCP; rank 0's choice holds for all
+	Log            io.Writer     // gets a line for each way in which a group does an operation; nil: no lines
 	Plan           string        // hash of the compiled plan; must be equal on all ranks
 	ShmDir         string        // folder for shared memory; default /dev/shm, else os.TempDir
 }
@@ -146,5 +151,8 @@ func (o *Options) fill() {
 	}
 	if o.Transport == "" {
 		o.Transport = TransportAuto
+	}
+	if o.Algorithm == "" {
+		o.Algorithm = AlgorithmAuto
 	}
 }

@@ -20,6 +20,7 @@ type peerAddr struct {
 type roster struct {
 	Session   string
 	Transport string
+	Algorithm string
 	Peers     []peerAddr
 	Err       string `json:",omitempty"` // the job cannot start
 }
@@ -63,6 +64,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("rank %d is not in a world of %d ranks (RANK, WORLD_SIZE)", o.Rank, o.World)
 	case o.Transport != TransportAuto && o.Transport != TransportShm && o.Transport != TransportTCP:
 		return fmt.Errorf("transport %q is not auto, shm or tcp (GTC_COMM)", o.Transport)
+	case !o.knownAlgorithm():
+		return fmt.Errorf("algorithm %q is not auto, direct, halving or ring (GTC_COMM_ALGORITHM)", o.Algorithm)
 	case o.World == 1:
 		return nil
 	case o.Port <= 0 || o.Port > 65535:

@@ -23,7 +23,9 @@ import (
 // the first host of its list. GTC_PORT replaces the port, and is needed when
 // something else already has it; under torchrun, whose own store takes
 // MASTER_PORT, the port after it is used. Further: GTC_TOKEN, GTC_TIMEOUT
-// (such as 30s), GTC_COMM (auto, shm, tcp), GTC_LISTEN_FD. With none of the
+// (such as 30s), GTC_COMM (auto, shm, tcp), GTC_COMM_ALGORITHM (auto, direct,
+// halving, ring; over TCP), GTC_LISTEN_FD; GTC_DEBUG=1 tells how collectives
+// are done. With none of the
 // ranks' variables set, the job is one process.
 func FromEnv() (Options, error) { return fromEnv(os.Getenv) }
 
@@ -61,6 +63,8 @@ func fromEnv(get func(string) string) (Options, error) {
 		Token: get("GTC_TOKEN"), Transport: get("GTC_COMM"), ShmDir: get("GTC_SHM_DIR"),
 		Addr: get("MASTER_ADDR"), World: 1,
 	}
+	o.Algorithm = get("GTC_COMM_ALGORITHM")
+	o.logTo(get("GTC_DEBUG"), os.Stderr)
 	p := envParser{get: get}
 	if s := get("GTC_TIMEOUT"); s != "" {
 		d, err := time.ParseDuration(s)

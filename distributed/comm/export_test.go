@@ -32,6 +32,12 @@ var (
 // BackendName is the type of c's backend, such as "*comm.tcp".
 func BackendName(c Communicator) string { return fmt.Sprintf("%T", c.(*group).be) }
 
+// Choose is the algorithm of an all_reduce over TCP.
+func Choose(wish string, n, size int, dt DType) string {
+	w := &world{opt: Options{Algorithm: wish}}
+	return w.choose(&call{op: opAllReduce, dt: dt, dst: make([]byte, size)}, n).String()
+}
+
 // Handshake joins the two ends of a connection as a rank and its peer do.
 func Handshake(client, server net.Conn, token string) error {
 	errs := make(chan error, 1)

@@ -31,6 +31,7 @@ type group struct {
 	c            call // the collective in progress
 	sends, recvs []call
 	subs         map[string]int // how often each name was used
+	noted        [numOpcodes][numAlgorithms]bool
 	busy         atomic.Int32
 	closed       atomic.Bool
 }

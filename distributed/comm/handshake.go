@@ -14,7 +14,7 @@ import (
 )
 
 // protocolVersion changes with any change of what travels between ranks.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // handshakeTime bounds how long a stranger may keep a connection undecided.
 const handshakeTime = 10 * time.Second

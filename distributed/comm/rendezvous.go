@@ -52,7 +52,7 @@ func (w *world) host() error {
 	if err != nil {
 		return err
 	}
-	ro := roster{Session: hex.EncodeToString(id[:16]), Transport: w.opt.Transport, Peers: make([]peerAddr, w.size)}
+	ro := roster{Session: hex.EncodeToString(id[:16]), Transport: w.opt.Transport, Algorithm: w.opt.Algorithm, Peers: make([]peerAddr, w.size)}
 	ro.Peers[0] = peerAddr{Host: hostID(), Addr: w.net.advertise(w.opt.Addr)}
 	w.ctl = newControl(w)
 	until := time.Now().Add(w.opt.ConnectTimeout)
@@ -113,7 +113,7 @@ func (w *world) join() error {
 	case len(ro.Peers) != w.size:
 		return fmt.Errorf("rank 0 lists %d ranks, not %d", len(ro.Peers), w.size)
 	}
-	w.hub, w.opt.Transport = ro.Peers, ro.Transport
+	w.hub, w.opt.Transport, w.opt.Algorithm = ro.Peers, ro.Transport, ro.Algorithm
 	w.net.name(ro.Session)
 	return w.formRoot(&controlMessenger{w.ctl})
 }

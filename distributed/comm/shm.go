@@ -73,6 +73,7 @@ func (b *shm) verify(c *call) *failure {
 
 func (b *shm) collective(c *call) *failure {
 	n := b.seg.n
+	b.g.note(c, algShared)
 	switch c.op {
 	case opBarrier:
 		return b.pipe(c, 1)

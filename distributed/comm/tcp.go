@@ -10,9 +10,8 @@ import (
 )
 
 // tcp is the backend of ranks that do not share memory. Every pair has its own
-// connections, and every rank sends to and receives from each peer directly:
-// as many bytes as a ring moves, in one round instead of n-1, and with the sums
-// in rank order, which a ring cannot give. A writer goroutine per peer
+// connections, and every rank sends to and receives from each peer directly,
+// but for large data between many ranks (see algorithm). A writer goroutine per peer
 // keeps a full socket from holding up the reads that would empty the peer's.
 type tcp struct {
 	g       *group

@@ -19,12 +19,18 @@ func (b *tcp) collective(c *call) *failure {
 func (b *tcp) run(c *call) *failure {
 	switch c.op {
 	case opBarrier:
+		b.g.note(c, algDirect)
 		if f := b.toAll(c, true, nil); f != nil {
 			return f
 		}
 		return b.headers(c)
 	case opAllReduce:
-		if len(c.dst) <= tcpSmall {
+		switch a := b.choose(c); {
+		case a == algHalving:
+			return b.halve(c)
+		case a == algRing:
+			return b.ringAllReduce(c)
+		case len(c.dst) <= tcpSmall:
 			return b.smallAllReduce(c)
 		}
 		return b.allReduce(c)
@@ -35,6 +41,9 @@ func (b *tcp) run(c *call) *failure {
 		}
 		return b.sum(c, c.dst, own)
 	case opAllGather:
+		if b.choose(c) == algRing {
+			return b.ringAllGather(c)
+		}
 		return b.allGather(c)
 	case opAllToAll:
 		return b.allToAll(c)
@@ -43,6 +52,13 @@ func (b *tcp) run(c *call) *failure {
 	default:
 		return b.rootOp(c)
 	}
+}
+
+// choose is the algorithm of c, which it notes.
+func (b *tcp) choose(c *call) algorithm {
+	a := b.g.w.choose(c, len(b.peers))
+	b.g.note(c, a)
+	return a
 }
 
 // next is the i-th peer after this rank, i from 1.
@@ -131,21 +147,11 @@ func (b *tcp) smallAllReduce(c *call) *failure {
 // rank gave away are overwritten in the second round, so the writers must be
 // done with them; they are soon, because every peer is reading.
 func (b *tcp) allReduce(c *call) *failure {
-	buf, n, me := c.dst, len(b.peers), b.g.rank
-	for i := 1; i < n; i++ {
-		r := b.next(i)
-		lo, hi := partOf(len(buf), n, r)
-		if f := b.peers[r].post(c.hdr[:], buf[lo:hi], c); f != nil {
-			return f
-		}
-	}
-	lo, hi := partOf(len(buf), n, me)
-	if f := b.sum(c, buf[lo:hi], buf[lo:hi]); f != nil {
+	if f := b.sumPart(c); f != nil {
 		return f
 	}
-	if f := b.flush(); f != nil {
-		return f
-	}
+	buf, n := c.dst, len(b.peers)
+	lo, hi := partOf(len(buf), n, b.g.rank)
 	if f := b.toAll(c, false, buf[lo:hi]); f != nil {
 		return f
 	}
@@ -159,6 +165,24 @@ func (b *tcp) allReduce(c *call) *failure {
 		}
 	}
 	return nil
+}
+
+// sumPart leaves this rank's part of the result in its place, and the others'
+// places free to be overwritten.
+func (b *tcp) sumPart(c *call) *failure {
+	buf, n, me := c.dst, len(b.peers), b.g.rank
+	for i := 1; i < n; i++ {
+		r := b.next(i)
+		lo, hi := partOf(len(buf), n, r)
+		if f := b.peers[r].post(c.hdr[:], buf[lo:hi], c); f != nil {
+			return f
+		}
+	}
+	lo, hi := partOf(len(buf), n, me)
+	if f := b.sum(c, buf[lo:hi], buf[lo:hi]); f != nil {
+		return f
+	}
+	return b.flush()
 }
 
 func (b *tcp) allGather(c *call) *failure {
