@@ -116,7 +116,7 @@ func (fn *funcPlan) inFlight() {
 		}
 		if until == len(fn.groups) {
 			for _, v := range op.Out {
-				fn.result[v] = true
+				fn.reads[v] = append(fn.reads[v], until)
 			}
 		}
 		if op.Def.Rules.Collective == "all_reduce" {
@@ -151,6 +151,9 @@ func (fn *funcPlan) inPlace(v, param *ir.Value) bool {
 	made, ok := fn.where[v]
 	if !ok || fn.same[v] != nil || fn.result[v] || v.Type.Bytes() != param.Type.Bytes() {
 		return false
+	}
+	if op := fn.groups[made].Ops[0]; op.Def.Rules.Collective == "all_reduce" && len(op.Out) > 1 {
+		return false // they lie side by side
 	}
 	for _, pos := range fn.reads[param] {
 		if pos > made || pos == made && !fn.pointwise(fn.groups[made], param, v) {
@@ -240,6 +243,13 @@ func (fn *funcPlan) newBlock(parts []*ir.Value, first, last int) *block {
 // bucket lays the results of a collective side by side and lets each operand be made right there when
 // nothing else needs it afterwards.
 func (fn *funcPlan) bucket(pos int, op *ir.Op) {
+	if param := fn.same[op.Out[0]]; param != nil { // reduced where it stays
+		in := group.Alias(op.In[0])
+		if old := fn.ends(in, pos); old != nil && !slices.ContainsFunc(fn.reads[param], func(r int) bool { return r >= old.first }) {
+			fn.drop(old, in, op.Out[0])
+		}
+		return
+	}
 	last := pos
 	for _, v := range op.Out {
 		last = max(last, fn.lastRead(v))
@@ -247,16 +257,29 @@ func (fn *funcPlan) bucket(pos int, op *ir.Op) {
 	b := fn.newBlock(slices.Clone(op.Out), pos, last)
 	for i, v := range op.In {
 		in := group.Alias(v)
-		old := fn.block[in]
-		if old == nil || fn.same[in] != nil || len(old.parts) != 1 || old.parts[0] != in || fn.result[in] ||
-			old.last != pos || fn.lastRead(in) != pos || slices.Index(op.In, v) != i {
+		old := fn.ends(in, pos)
+		if old == nil || slices.Index(op.In, v) != i {
 			continue
 		}
-		fn.blocks = slices.DeleteFunc(fn.blocks, func(x *block) bool { return x == old })
-		delete(fn.block, in)
-		fn.same[in] = op.Out[i]
+		fn.drop(old, in, op.Out[i])
 		b.first = min(b.first, old.first)
 	}
+}
+
+// ends is the block of v alone, when nothing needs it after pos; else nil.
+func (fn *funcPlan) ends(v *ir.Value, pos int) *block {
+	b := fn.block[v]
+	if b == nil || fn.same[v] != nil || len(b.parts) != 1 || b.parts[0] != v || fn.result[v] || b.last != pos || fn.lastRead(v) != pos {
+		return nil
+	}
+	return b
+}
+
+// drop has v, which had block b, be made in the place of another value.
+func (fn *funcPlan) drop(b *block, v, place *ir.Value) {
+	fn.blocks = slices.DeleteFunc(fn.blocks, func(x *block) bool { return x == b })
+	delete(fn.block, v)
+	fn.same[v] = place
 }
 
 // pack finds offsets from base on and returns how many bytes the blocks span.

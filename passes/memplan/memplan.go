@@ -4,6 +4,10 @@
 // last that reads it, packed by the greedy-by-size rule of Pisarchyk and Lee, "Efficient Memory Management
 // for Deep Neural Net Inference" (2020). Updates of parameters are made in place where no later reader is
 // harmed, and the tensors of one collective lie side by side, so that it is one call.
+//
+// The stash of a pipeline (role ir.Stash) is a region of its own, Context.Slots copies of which follow each other: one for
+// each micro-batch in flight. A slot holds one chunk of the model at a time, so the chunks' stashes lie over one another.
+// What a function stashes is made there in the first place.
 package memplan
 
 import (
@@ -27,6 +31,7 @@ func Run(c *pass.Context) error {
 			return err
 		}
 	}
+	p.placeStash()
 	base, top, work := p.plan.ArenaBytes, 0, 0
 	for _, f := range c.Module.Funcs {
 		fn := newFuncPlan(p, f)
@@ -70,6 +75,9 @@ func (p *planner) placeFixed(f *ir.Func) error {
 	kinds := map[ir.Role]string{ir.Input: "inputs", ir.Target: "inputs", ir.Weight: "inputs",
 		ir.Param: "params", ir.Buffer: "buffers", ir.State: "state"}
 	for _, v := range f.Params {
+		if v.Role == ir.Stash {
+			continue // see placeStash
+		}
 		if old := p.fixed[v.Name]; old != nil && !old.Type.Equal(v.Type) {
 			return fmt.Errorf("BUG: %s is %s in one function and %s in @%s", v.Name, old.Type, v.Type, f.Name)
 		}
@@ -81,6 +89,34 @@ func (p *planner) placeFixed(f *ir.Func) error {
 		}
 	}
 	return nil
+}
+
+// placeStash gives the stash its region; places are those in the first slot.
+func (p *planner) placeStash() {
+	start, slot := p.plan.ArenaBytes, 0
+	chunks := map[string]int{} // bytes so far
+	for _, f := range p.c.Module.Funcs {
+		chunk := f.Name[strings.LastIndex(f.Name, ".")+1:]
+		for _, v := range f.Params {
+			if v.Role != ir.Stash {
+				continue
+			}
+			if old := p.fixed[v.Name]; old != nil {
+				v.Offset = old.Offset
+				continue
+			}
+			p.fixed[v.Name] = v
+			v.Offset = start + chunks[chunk]
+			chunks[chunk] += align(v.Type.Bytes())
+			slot = max(slot, chunks[chunk])
+		}
+	}
+	if slot == 0 {
+		return
+	}
+	p.plan.StashStart, p.plan.StashBytes = start, slot
+	p.plan.Segments["stash"] = slot * max(p.c.Slots, 1)
+	p.plan.ArenaBytes += p.plan.Segments["stash"]
 }
 
 func (p *planner) fix(key, kind string, v *ir.Value) {
