@@ -6,7 +6,8 @@
 // harmed, and the tensors of one collective lie side by side, so that it is one call.
 //
 // The stash of a pipeline (role ir.Stash) is a region of its own, Context.Slots copies of which follow each other: one for
-// each micro-batch in flight. A slot holds one chunk of the model at a time, so the chunks' stashes lie over one another.
+// each micro-batch in flight. A slot holds one chunk of the model at a time, so the chunks' stashes lie over one another,
+// apart from what is sent: the interleaved schedule would come to a stop if the next chunk waited for messages of the last.
 // What a function stashes is made there in the first place.
 package memplan
 
@@ -91,32 +92,75 @@ func (p *planner) placeFixed(f *ir.Func) error {
 	return nil
 }
 
-// placeStash gives the stash its region; places are those in the first slot.
+// placeStash gives the stash its region; places are those in the first slot: what is sent, then the chunks over one another.
 func (p *planner) placeStash() {
 	start, slot := p.plan.ArenaBytes, 0
+	sent := p.sent()
 	chunks := map[string]int{} // bytes so far
-	for _, f := range p.c.Module.Funcs {
-		chunk := f.Name[strings.LastIndex(f.Name, ".")+1:]
-		for _, v := range f.Params {
-			if v.Role != ir.Stash {
-				continue
-			}
-			if old := p.fixed[v.Name]; old != nil {
-				v.Offset = old.Offset
-				continue
-			}
-			p.fixed[v.Name] = v
-			v.Offset = start + chunks[chunk]
-			chunks[chunk] += align(v.Type.Bytes())
-			slot = max(slot, chunks[chunk])
+	place := func(f *ir.Func, v *ir.Value, at *int) {
+		if old := p.fixed[v.Name]; old != nil {
+			v.Offset = old.Offset
+			return
 		}
+		p.fixed[v.Name] = v
+		v.Offset = start + *at
+		*at += align(v.Type.Bytes())
 	}
+	p.eachStash(func(f *ir.Func, v *ir.Value) {
+		if sent[v.Name] {
+			place(f, v, &slot)
+		}
+	})
+	common := slot
+	p.eachStash(func(f *ir.Func, v *ir.Value) {
+		if sent[v.Name] {
+			return
+		}
+		chunk := f.Name[strings.LastIndex(f.Name, ".")+1:]
+		at := max(chunks[chunk], common)
+		place(f, v, &at)
+		chunks[chunk] = at
+		slot = max(slot, at)
+	})
 	if slot == 0 {
 		return
 	}
 	p.plan.StashStart, p.plan.StashBytes = start, slot
 	p.plan.Segments["stash"] = slot * max(p.c.Slots, 1)
 	p.plan.ArenaBytes += p.plan.Segments["stash"]
+}
+
+func (p *planner) eachStash(do func(f *ir.Func, v *ir.Value)) {
+	for _, f := range p.c.Module.Funcs {
+		for _, v := range f.Params {
+			if v.Role == ir.Stash {
+				do(f, v)
+			}
+		}
+	}
+}
+
+// sent names the stashed values that functions send. A message may still be on its way when the next chunk has the slot: only
+// the function that sends it waits for it.
+func (p *planner) sent() map[string]bool {
+	names := map[string]bool{}
+	for _, f := range p.c.Module.Funcs {
+		from := map[*ir.Value]bool{}
+		for _, op := range f.Ops {
+			if op.Def.Rules.Collective == "send" {
+				from[group.Alias(op.In[0])] = true
+			}
+		}
+		for v := range from {
+			names[v.Name] = names[v.Name] || v.Role == ir.Stash && v.Op == nil
+		}
+		for _, r := range f.Results {
+			if r.Updates != nil && r.Updates.Role == ir.Stash && from[group.Alias(r.Value)] {
+				names[r.Updates.Name] = true
+			}
+		}
+	}
+	return names
 }
 
 func (p *planner) fix(key, kind string, v *ir.Value) {
