@@ -41,6 +41,9 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 	for r := range out.RankProgram {
 		out.RankProgram[r] = m.Mesh.Coord(r, "pp")
 	}
+	if c := results[0].Context.Programs()[0]; c.Actions != nil {
+		out.Train.Data = dataTensors(m, results[0].Context.Programs())
+	}
 	for _, r := range results {
 		first := len(out.Programs)
 		for _, c := range r.Context.Programs() {
@@ -119,6 +122,40 @@ func trainInfo(o *Options, m *ir.Module) abi.Train {
 		}
 	}
 	return t
+}
+
+// dataTensors lists what the model reads from the data, in its order, as the first of the programs that has it sees it.
+func dataTensors(m *ir.Module, programs []*pass.Context) []abi.Tensor {
+	var list []abi.Tensor
+	f := m.Func("step")
+	if f == nil {
+		return nil
+	}
+	for _, p := range f.Params {
+		if p.Role != ir.Input && p.Role != ir.Target && p.Role != ir.Weight {
+			continue
+		}
+		for _, c := range programs {
+			if v := param(c.Module, p.Name); v != nil {
+				p = v
+				break
+			}
+		}
+		t := tensor(p.Name, p)
+		t.Role, t.Offset = p.Role.String(), 0
+		list = append(list, t)
+	}
+	return list
+}
+
+// param finds a parameter of any function.
+func param(m *ir.Module, name string) *ir.Value {
+	for _, f := range m.Funcs {
+		if p := f.Param(name); p != nil {
+			return p
+		}
+	}
+	return nil
 }
 
 // tensors lists everything with a permanent place.

@@ -395,7 +395,7 @@ func (m *stepMaker) exchange() {
 	m.b.Rename(all, "stages.all")
 	all.Op.Why = "scalars of the whole step that single stages have: the loss, its count, squares of gradients"
 	for i, v := range m.u.shared {
-		if m.want[v] && m.gets(v) {
+		if m.want[v] { // its own, too: an all_reduce that one stage does not read would be dropped there
 			x := ops.Reshape(m.b, ops.SliceDim(m.b, all, 0, i, 1), v.Type.Dims)
 			m.at[v] = m.b.Rename(ops.Cast(m.b, x, v.Type.DType), v.Name)
 			m.at[v].Sharding = v.Sharding
