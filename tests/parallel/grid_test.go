@@ -147,8 +147,8 @@ func checkLayout(t *testing.T, m model, l layout, o *check.Options) {
 	}
 }
 
-// ops calls f for every op of the programs.
-func ops(c *pass.Context, f func(fn *ir.Func, op *ir.Op)) {
+// eachOp calls f for every op of the programs.
+func eachOp(c *pass.Context, f func(fn *ir.Func, op *ir.Op)) {
 	for _, p := range c.Programs() {
 		for _, fn := range p.Module.Funcs {
 			for _, op := range fn.Ops {
@@ -169,7 +169,7 @@ func axis(op *ir.Op) string {
 // uses reports whether the programs have a collective of that kind over an axis.
 func uses(c *pass.Context, kind, over string) bool {
 	found := false
-	ops(c, func(_ *ir.Func, op *ir.Op) { found = found || op.Def.Name == kind && axis(op) == over })
+	eachOp(c, func(_ *ir.Func, op *ir.Op) { found = found || op.Def.Name == kind && axis(op) == over })
 	return found
 }
 
