@@ -3,7 +3,9 @@ package compiler
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,7 +51,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 		for _, c := range r.Context.Programs() {
 			out.Programs = append(out.Programs, program(r, c, src))
 		}
-		hash := programsHash(src, out.Programs[first:])
+		hash := programsHash(src.Files, out, out.Programs[first:])
 		for i := range out.Programs[first:] {
 			out.Programs[first+i].Hash = hash
 		}
@@ -72,22 +74,20 @@ func program(r *Result, c *pass.Context, src *rank.Source) abi.Program {
 	return p
 }
 
-// programsHash covers what the ranks of a job must agree on: the code, and the layout, the collectives and the schedule of
-// all stages.
-func programsHash(src *rank.Source, programs []abi.Program) string {
+// programsHash covers what the ranks of a job must agree on: the code of the programs' package, the mesh, and all that the
+// manifest says of the programs.
+func programsHash(files map[string][]byte, m *abi.Manifest, programs []abi.Program) string {
 	h := sha256.New()
-	var names []string
-	for n := range src.Files {
-		names = append(names, n)
+	for _, n := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(h, "%s %d\n", n, len(files[n]))
+		h.Write(files[n])
 	}
-	slices.Sort(names)
-	for _, n := range names {
-		fmt.Fprintf(h, "%s %d\n", n, len(src.Files[n]))
-		h.Write(src.Files[n])
-	}
+	programs = slices.Clone(programs)
 	for i := range programs {
-		p := &programs[i]
-		fmt.Fprintf(h, "%d %v %v", p.ArenaBytes, p.Collectives, p.Actions)
+		programs[i].Hash = ""
+	}
+	if err := json.NewEncoder(h).Encode([]any{m.Mesh, m.RankProgram, m.Train, programs}); err != nil {
+		panic("BUG: the manifest does not print: " + err.Error())
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }

@@ -50,7 +50,8 @@ gtc   .
 test  codegen/codegentest
 gtc   compiler/proof
 gtc   compiler
-gtc   compiler/explain compiler/timeline
+gtc   compiler/timeline
+gtc   compiler/explain
 
 tool  distributed/launch
 tool  compiler/check compiler/export

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -144,16 +145,31 @@ of ONNX that a model may hold, one a line; those of com.microsoft have that name
 
 func explainCommand() *cobra.Command {
 	var m modelFlags
+	var machine machineFlags
+	var plan, asJSON bool
 	cmd := &cobra.Command{
-		Use: "explain GTC-OUT|MODEL.onnx %VALUE", Short: "Tell where a value came from, which kernel makes it and where it lies",
+		Use: "explain GTC-OUT|MODEL.onnx %VALUE", Short: "Tell where a value came from, which kernel makes it and where it lies; or what ranks say to one another",
 		Long: `Tell what became of a value: the node and source line that it came from, its group and kernel, its place in the
 arena, who reads it, and what the passes said of it. A compiled folder is explained as it was compiled; for a model the
-flags of gtc compile say how. The gradient of %v is %d_v. Quote the % where the shell wants it.`,
-		Example: "  gtc explain gtc-out %d_fc1.weight",
-		Args:    cobra.ExactArgs(2), ValidArgsFunction: files("onnx"),
+flags of gtc compile say how. The gradient of %v is %d_v. Quote the % where the shell wants it.
+
+With --plan GTC-OUT, tell every collective of a compiled folder instead: its bytes, how many ranks take part, the time that
+is predicted for the links of --topo, the tensors, the model's source line, and why it is there; and for each program what
+one rank sends in a training step, by axis and kind.`,
+		Example: "  gtc explain gtc-out %d_fc1.weight\n  gtc explain --plan gtc-out --topo nvlink,dp=ib",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if plan {
+				return cobra.ExactArgs(1)(cmd, args)
+			}
+			return cobra.ExactArgs(2)(cmd, args)
+		},
+		ValidArgsFunction: files("onnx"),
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
+	fs.BoolVar(&plan, "plan", false, "tell the collectives of a compiled folder")
+	machine.add(fs)
+	fs.BoolVar(&asJSON, "json", false, "with --plan: print one JSON object")
 	m.importFlags(fs)
 	m.abstractFlag(fs)
 	m.parallelFlags(fs)
@@ -161,6 +177,9 @@ flags of gtc compile say how. The gradient of %v is %d_v. Quote the % where the 
 	m.passFlags(fs)
 	completions(cmd)
 	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
+		if plan {
+			return explainPlan(cmd.OutOrStdout(), args[0], &machine, asJSON)
+		}
 		o, err := m.options(args[0])
 		if err != nil {
 			return err
@@ -181,6 +200,26 @@ flags of gtc compile say how. The gradient of %v is %d_v. Quote the % where the 
 		return explain.Value(cmd.OutOrStdout(), res, args[1])
 	})
 	return cmd
+}
+
+// explainPlan is gtc explain --plan.
+func explainPlan(w io.Writer, dir string, machine *machineFlags, asJSON bool) error {
+	f, err := compiler.OpenFolder(dir)
+	if err != nil {
+		return err
+	}
+	t, err := machine.topo()
+	if err != nil {
+		return err
+	}
+	p := explain.PlanOf(f.Manifest, t)
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", " ")
+		return enc.Encode(p)
+	}
+	p.Print(w)
+	return nil
 }
 
 // version is gtc's and that of what it was built for and with.

@@ -180,6 +180,9 @@ type job struct {
 	run      []int  // ranks to run
 }
 
+// maxMicros bounds what a plan may claim.
+const maxMicros = 1 << 20
+
 func newJob(plan *abi.Manifest) (*job, error) {
 	j := &job{plan: plan, numbers: map[string]int{}}
 	for _, a := range plan.Mesh {
@@ -190,6 +193,9 @@ func newJob(plan *abi.Manifest) (*job, error) {
 	}
 	if n := j.mesh.Ranks(); n != plan.Ranks || len(plan.RankProgram) != n {
 		return nil, fmt.Errorf("mesh %s has %d ranks, the plan %d, and programs for %d", j.mesh, n, plan.Ranks, len(plan.RankProgram))
+	}
+	if n := plan.Train.Microbatches; n < 0 || n > maxMicros {
+		return nil, fmt.Errorf("a step of %d micro-batches", n)
 	}
 	for i := range plan.Programs {
 		p := &program{&plan.Programs[i], map[string][]op{}}

@@ -14,7 +14,9 @@
 package overlap
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -140,11 +142,16 @@ func join(c *pass.Context, f *ir.Func, b []reduce) {
 	}
 	last := b[len(b)-1].op
 	one := &ir.Op{Def: last.Def, Attrs: last.Attrs, Loc: c.Loc(last.Loc)}
+	var why []string
 	for i, r := range b {
+		if w := r.op.Why; w != "" && !slices.Contains(why, w) {
+			why = append(why, w)
+		}
 		v := r.op.Out[0]
 		v.Op, v.Index = one, i
 		one.In, one.Out = append(one.In, r.op.In[0]), append(one.Out, v)
 	}
+	one.Why = reasons(why)
 	kept := make([]*ir.Op, 0, len(f.Ops))
 	for _, op := range f.Ops {
 		switch {
@@ -155,4 +162,13 @@ func join(c *pass.Context, f *ir.Func, b []reduce) {
 		}
 	}
 	f.Ops = kept
+}
+
+// reasons puts those of a bucket's members together; where there are many, the first tell enough.
+func reasons(list []string) string {
+	const most = 3
+	if len(list) > most {
+		return strings.Join(list[:most], "; ") + fmt.Sprintf("; and %d more like these", len(list)-most)
+	}
+	return strings.Join(list, "; ")
 }
