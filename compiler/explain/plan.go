@@ -178,7 +178,7 @@ func (c *Collective) print(w io.Writer) {
 		fmt.Fprintf(w, "      at %s\n", printable.Line(c.Loc))
 	}
 	if c.Why != "" {
-		fmt.Fprintf(w, "      because %s\n", printable.Line(c.Why))
+		fmt.Fprintf(w, "      why: %s\n", printable.Line(c.Why))
 	}
 }
 

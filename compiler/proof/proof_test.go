@@ -105,7 +105,7 @@ func with(m *abi.Manifest, rank int, p abi.Program) *abi.Manifest {
 // mutant is one change of one rank's program.
 type mutant struct {
 	what string
-	p    abi.Program
+	P    abi.Program
 }
 
 // mutants are all changes of a kind to a program: each collective and each action dropped, doubled, moved and altered.
@@ -235,13 +235,13 @@ func TestMutants(t *testing.T) {
 			for rank := range m.Ranks {
 				p := m.Programs[m.RankProgram[rank]]
 				for _, mu := range mutants(p, m.Mesh) {
-					bad := with(m, rank, mu.p)
+					bad := with(m, rank, mu.P)
 					_, err := check(bad, true)
 					if err != nil {
 						caught++
 						continue
 					}
-					why := harmless(&p, &mu.p)
+					why := harmless(&p, &mu.P)
 					if left[why]++; why == "" {
 						t.Errorf("%s, rank %d: not caught: %s", name, rank, mu.what)
 					}

@@ -131,7 +131,9 @@ func (s *slots) take(name string, p pair, slot int) error {
 		if old, ok := s.held[slot]; ok {
 			return fmt.Errorf("@%s of micro-batch %d takes slot %d, which holds micro-batch %d of chunk %s", name, p.micro, slot, old.micro, old.chunk)
 		}
-		s.held[slot] = p
+		if s.last[p.chunk] != "" { // a chunk without parameters has no backward, and keeps nothing for it
+			s.held[slot] = p
+		}
 		return nil
 	}
 	if got, ok := s.held[slot]; !ok || got != p {
