@@ -167,6 +167,10 @@ func tensors(m *ir.Module) []abi.Tensor {
 			seen[name] = true
 			t := tensor(name, v)
 			t.Role, t.Init = role, init
+			if v.Role == ir.Param || v.Role == ir.Buffer || v.Role == ir.State {
+				t.ShardAxes = shardAxes(v)
+			}
+			t.Global = whole(m.Mesh, &t)
 			out = append(out, t)
 		}
 	}
@@ -220,6 +224,34 @@ func tensor(name string, v *ir.Value) abi.Tensor {
 	return t
 }
 
+// shardAxes says for each dim of v which mesh axes split it, as abi.Tensor does; nil for none.
+func shardAxes(v *ir.Value) []string {
+	var list []string
+	for d := range v.Sharding.Dims {
+		if a := v.Sharding.Axes(d); len(a) > 0 {
+			if list == nil {
+				list = make([]string, len(v.Type.Dims))
+			}
+			list[d] = strings.Join(a, ",")
+		}
+	}
+	return list
+}
+
+// whole is the dims of the tensor that t is a part of; nil when t is the whole.
+func whole(m mesh.Mesh, t *abi.Tensor) []int {
+	if t.ShardAxes == nil {
+		return nil
+	}
+	dims := slices.Clone(t.Dims)
+	for d := range dims {
+		for _, axis := range strings.Split(t.ShardAxes[d], ",") {
+			dims[d] *= m.Size(axis)
+		}
+	}
+	return dims
+}
+
 func funcInfo(f *ir.Func) abi.Func {
 	info := abi.Func{Name: f.Name, Ops: len(f.Ops)}
 	for _, p := range f.Params {
@@ -230,15 +262,7 @@ func funcInfo(f *ir.Func) abi.Func {
 	for _, r := range f.Results {
 		if r.Updates == nil {
 			t := tensor(r.Name, r.Value)
-			t.Role = "result"
-			for d := range r.Value.Sharding.Dims {
-				if a := r.Value.Sharding.Axes(d); len(a) > 0 {
-					if t.ShardAxes == nil {
-						t.ShardAxes = make([]string, len(t.Dims))
-					}
-					t.ShardAxes[d] = strings.Join(a, ",")
-				}
-			}
+			t.Role, t.ShardAxes = "result", shardAxes(r.Value)
 			info.Results = append(info.Results, t)
 		}
 	}
