@@ -38,6 +38,9 @@ const (
 	padBytes = 64 << 10
 )
 
+// scalarBytes is what a cast may widen a partial sum to: the squares of gradients are added up in f64.
+const scalarBytes = 16
+
 // shrinks reports whether the result is not larger than what it is made of.
 func (p *planner) shrinks() bool {
 	n, most := 0, 0
@@ -48,8 +51,11 @@ func (p *planner) shrinks() bool {
 	if p.op.Def == ops.ConcatDef {
 		most = n
 	}
-	if p.op.Def == ops.PadDef {
+	switch p.op.Def {
+	case ops.PadDef:
 		most = max(padTimes*most, padBytes)
+	case ops.CastDef:
+		most = max(most, scalarBytes)
 	}
 	return len(p.op.Out) == 1 && p.op.Out[0].Type.Bytes() <= most
 }

@@ -9,6 +9,8 @@
 // ops are linear in it. A second walk goes backward through what does not depend on the data: when every reader
 // of a value wants only a part of it (a mask of the batch's size, positions of each sample), it is made in parts.
 //
+// ZeRO refines that over dp: see zero.go.
+//
 // Micro-batches work only when nothing that was summed over the batch meets the data of one micro-batch again.
 // Statistics of BatchNorm over the global batch do just that: then the micro-batches are merged into one, and a
 // remark says so. For other ops it is an error that names the node.
@@ -116,8 +118,10 @@ func expand(c *pass.Context, f *ir.Func) {
 // annotateAll annotates every function and reports what keeps the batch from being cut.
 func annotateAll(c *pass.Context, tensor map[string]mesh.Sharding) *obstacle {
 	c.Module.Mesh = meshOf(c.Opt)
+	var all []*annotator
 	for _, f := range c.Module.Funcs {
 		a := &annotator{c: c, m: c.Module.Mesh, f: f}
+		all = append(all, a)
 		spreadData(f, a.m)
 		for _, p := range f.Params {
 			if s, ok := tensor[p.Name]; ok {
@@ -125,6 +129,13 @@ func annotateAll(c *pass.Context, tensor map[string]mesh.Sharding) *obstacle {
 			}
 		}
 		a.annotate()
+		if why := a.obstacle(); why != nil {
+			return why
+		}
+	}
+	changed := updatedBuffers(c.Module)
+	for _, a := range all {
+		a.zero(changed)
 		if why := a.obstacle(); why != nil {
 			return why
 		}
@@ -168,14 +179,19 @@ func (a *annotator) spread() {
 	s := newSpread(newPlans(a.m), map[string]int{}, a.f)
 	s.tokens = a.c.Opt.SP && a.m.Size("tp") > 1
 	s.load()
+	for v, to := range a.pins {
+		s.pins[s.index[v]] = s.number(to)
+	}
 	s.run()
 	s.store()
 }
 
 type annotator struct {
-	c *pass.Context
-	m mesh.Mesh
-	f *ir.Func
+	c       *pass.Context
+	m       mesh.Mesh
+	f       *ir.Func
+	changed map[string]bool             // buffers that some function updates
+	pins    map[*ir.Value]mesh.Sharding // values that are laid out so whatever their ops make: spmd changes them at once
 }
 
 func shardings(vs []*ir.Value) []mesh.Sharding {

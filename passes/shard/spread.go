@@ -15,9 +15,10 @@ type spread struct {
 	ops    []spreadOp
 	index  map[*ir.Value]int
 	values []*ir.Value
-	lay    []int32 // by number of the value: the number of its sharding
-	wish   []int32 // what all readers agree on; unread where none has a say
-	tokens bool    // sequence parallelism: see tokenWish
+	lay    []int32       // by number of the value: the number of its sharding
+	wish   []int32       // what all readers agree on; unread where none has a say
+	tokens bool          // sequence parallelism: see tokenWish
+	pins   map[int]int32 // values laid out so whatever their ops make, by number
 }
 
 type spreadOp struct {
@@ -30,7 +31,7 @@ const unread = -1
 
 func newSpread(p *plans, signatures map[string]int, f *ir.Func) *spread {
 	layout.MarkData(f)
-	s := &spread{plans: p, f: f, index: map[*ir.Value]int{}}
+	s := &spread{plans: p, f: f, index: map[*ir.Value]int{}, pins: map[int]int32{}}
 	add := func(v *ir.Value) int {
 		n, ok := s.index[v]
 		if !ok {
@@ -108,9 +109,7 @@ func (s *spread) run() {
 				made = s.of(op.signature, op.Op, in, want)
 			}
 		}
-		for k, n := range op.out {
-			s.lay[n] = made.out[k]
-		}
+		s.lie(op, made)
 	}
 	s.backward()
 }
@@ -132,7 +131,7 @@ func (s *spread) backward() {
 		in, out := s.at(op.in), s.at(op.out)
 		want := slices.Clone(out)
 		for k, n := range op.out {
-			if s.wish[n] != unread {
+			if _, pinned := s.pins[n]; s.wish[n] != unread && !pinned {
 				want[k] = s.wanted(out[k], s.wish[n])
 			}
 		}
@@ -140,9 +139,7 @@ func (s *spread) backward() {
 		if !slices.Equal(made.out, want) || len(made.Reduce) > 0 && !slices.Equal(want, out) {
 			made = s.of(op.signature, op.Op, in, out)
 		}
-		for k, n := range op.out {
-			s.lay[n] = made.out[k]
-		}
+		s.lie(op, made)
 		for k, n := range op.in {
 			if n >= 0 && s.says(op, made, k) {
 				s.agree(n, made.in[k])
@@ -163,6 +160,16 @@ func (s *spread) says(op *spreadOp, made *plan, k int) bool {
 		}
 	}
 	return false
+}
+
+// lie lays the results of op out as it makes them, unless they are pinned.
+func (s *spread) lie(op *spreadOp, made *plan) {
+	for k, n := range op.out {
+		s.lay[n] = made.out[k]
+		if to, ok := s.pins[n]; ok {
+			s.lay[n] = to
+		}
+	}
 }
 
 // agree adds a reader's need to the wish for a value.

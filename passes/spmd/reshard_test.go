@@ -49,8 +49,8 @@ func collectives(m *ir.Module) string {
 
 // TestCheapestWay checks which collectives change one layout into another.
 func TestCheapestWay(t *testing.T) {
-	m := mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 2}, {Name: "tp", Size: 2}}}
-	dp, tp := []string{"dp"}, []string{"tp"}
+	m := mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 2}, {Name: "ep", Size: 2}}}
+	dp, ep := []string{"dp"}, []string{"ep"}
 	for _, c := range []struct {
 		name     string
 		from, to mesh.Sharding
@@ -60,11 +60,11 @@ func TestCheapestWay(t *testing.T) {
 		{"part to whole", mesh.Sharding{Dims: [][]string{dp, nil}}, mesh.Sharding{}, "all_gather"},
 		{"sum to whole", mesh.Sharding{Dims: [][]string{nil, nil}, Partial: dp}, mesh.Sharding{}, "all_reduce"},
 		{"sum to part", mesh.Sharding{Dims: [][]string{nil, nil}, Partial: dp}, mesh.Sharding{Dims: [][]string{nil, dp}}, "reduce_scatter"},
-		{"sum to a part over both axes", mesh.Sharding{Dims: [][]string{tp, nil}, Partial: dp}, mesh.Sharding{Dims: [][]string{{"tp", "dp"}, nil}}, "reduce_scatter"},
-		{"sum to a part over another axis", mesh.Sharding{Dims: [][]string{nil, nil}, Partial: dp}, mesh.Sharding{Dims: [][]string{nil, tp}}, "shard_slice all_reduce"},
+		{"sum to a part over both axes", mesh.Sharding{Dims: [][]string{ep, nil}, Partial: dp}, mesh.Sharding{Dims: [][]string{{"ep", "dp"}, nil}}, "reduce_scatter"},
+		{"sum to a part over another axis", mesh.Sharding{Dims: [][]string{nil, nil}, Partial: dp}, mesh.Sharding{Dims: [][]string{nil, ep}}, "shard_slice all_reduce"},
 		{"part to part of another dim", mesh.Sharding{Dims: [][]string{dp, nil}}, mesh.Sharding{Dims: [][]string{nil, dp}}, "all_to_all"},
-		{"part to part over another axis", mesh.Sharding{Dims: [][]string{dp, nil}}, mesh.Sharding{Dims: [][]string{nil, tp}}, "shard_slice all_gather"},
-		{"dims change axes", mesh.Sharding{Dims: [][]string{dp, tp}}, mesh.Sharding{Dims: [][]string{tp, dp}}, "all_gather all_to_all shard_slice"},
+		{"part to part over another axis", mesh.Sharding{Dims: [][]string{dp, nil}}, mesh.Sharding{Dims: [][]string{nil, ep}}, "shard_slice all_gather"},
+		{"dims change axes", mesh.Sharding{Dims: [][]string{dp, ep}}, mesh.Sharding{Dims: [][]string{ep, dp}}, "all_gather all_to_all shard_slice"},
 	} {
 		whole, local := relaid(t, m, c.from, c.to, 8, 8)
 		if got := collectives(local); got != c.want {
@@ -78,7 +78,7 @@ func TestCheapestWay(t *testing.T) {
 
 // TestAnyLayoutToAny changes random layouts on a mesh of three axes of different sizes into others.
 func TestAnyLayoutToAny(t *testing.T) {
-	m := mesh.Mesh{Axes: []mesh.Axis{{Name: "cp", Size: 3}, {Name: "dp", Size: 2}, {Name: "tp", Size: 2}}}
+	m := mesh.Mesh{Axes: []mesh.Axis{{Name: "cp", Size: 3}, {Name: "dp", Size: 2}, {Name: "ep", Size: 2}}}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]bool{}
 	for range 300 {
