@@ -23,7 +23,7 @@ type modelFlags struct {
 	betas    string
 	bucketMB float64
 
-	pp, zero                  int
+	pp                        int
 	precision, target, memory string
 }
 
@@ -60,7 +60,7 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&p.SP, "sp", false, "sequence parallelism: what lies between the products that --tp splits (norms, dropout, residuals) is split over its ranks by tokens")
 	fs.StringArrayVar(&p.Shard, "shard", nil, "`GLOB=AXES` to split the parameters that match over: for each dimension _ or axes, such as h.*.mlp.c_fc.weight=_,tp; @FILE holds one on a line; may be repeated")
 	fs.IntVar(&m.pp, "pp", 1, "pipeline stages (not supported yet)")
-	fs.IntVar(&m.zero, "zero", 0, "ZeRO stage (not supported yet)")
+	fs.IntVar(&p.Zero, "zero", 0, "`STAGE` of ZeRO over the data-parallel ranks: 1 gives each a part of the optimizer state, 2 of the gradients too, 3 of the parameters too")
 	fs.StringVar(&m.precision, "precision", "fp32", "fp32 (bf16, fp16 and tf32 are not supported yet)")
 	fs.StringVar(&m.target, "target", "cpu", "cpu (cuda is not supported yet)")
 	fs.StringVar(&m.memory, "memory", "", "`LIMIT` of memory a rank, such as 8GiB (not supported yet)")
@@ -142,6 +142,11 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 			return nil, compiler.Input(fmt.Errorf("%s must be at least 1", name))
 		}
 	}
+	if z := o.Pass.Zero; z < 0 || z > 3 {
+		return nil, compiler.Input(fmt.Errorf("--zero %d: the stages are 0 (off), 1, 2 and 3", z))
+	} else if z > 0 && o.Pass.DP < 2 {
+		return nil, compiler.Input(fmt.Errorf("--zero %d divides what data-parallel ranks hold, and there is one: give --dp", z))
+	}
 	if m.bucketMB < 0 {
 		return nil, compiler.Input(fmt.Errorf("--bucket-mb cannot be negative"))
 	}
@@ -158,8 +163,6 @@ func (m *modelFlags) supported() error {
 	switch {
 	case m.pp > 1:
 		return unsupported("--pp (pipeline parallelism)")
-	case m.zero != 0:
-		return unsupported("--zero")
 	case m.precision != "" && m.precision != "fp32":
 		return unsupported("--precision " + m.precision)
 	case m.target != "" && m.target != "cpu":
