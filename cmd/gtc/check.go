@@ -43,6 +43,7 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
 	m.importFlags(fs)
 	m.parallelFlags(fs)
+	fs.Var(&scheduleFlag{pipe: &m.opt.Pass.Pipeline}, "schedule", "order of the work of a pipeline (--pp): `NAME` is gpipe, 1f1b (the default), interleaved, zb-h1 or varuna")
 	fs.IntVar(&o.Threads, "threads", 0, "threads of each rank; 0 is its share of the processors")
 	fs.StringVar(&o.Keep, "keep", "", "leave the compiled programs and their results in `FOLDER`")
 	fs.IntVar(&o.Steps, "steps", 0, "compare only the first `N` updates of each curve; 0 is all")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	pipeline "github.com/gtc-compiler/gtc/distributed/schedule"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/passes"
@@ -27,7 +28,7 @@ func completions(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
 		"loss":      {"cross_entropy", "mse", "l1", "huber", "bce", "bce_logits", "nll", "kl_div", "graph", "none"},
 		"optimizer": slices.Sorted(slices.Values(optimizer.Names())),
-		"schedule":  {"constant", "linear", "cosine", "step"},
+		"schedule":  append([]string{"constant", "linear", "cosine", "step"}, pipeline.Names()...),
 		"precision": {"fp32"}, "target": {"cpu"},
 		"disable": names, "stop-after": names, "run": names,
 		"format": {"onnx", "safetensors"},

@@ -23,7 +23,6 @@ type modelFlags struct {
 	betas    string
 	bucketMB float64
 
-	pp                        int
 	precision, target, memory string
 }
 
@@ -59,7 +58,8 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.TP, "tp", 1, "tensor-parallel ranks: each takes a part of the weights and of the work with them; gtc decides which (its remarks say why)")
 	fs.BoolVar(&p.SP, "sp", false, "sequence parallelism: what lies between the products that --tp splits (norms, dropout, residuals) is split over its ranks by tokens")
 	fs.StringArrayVar(&p.Shard, "shard", nil, "`GLOB=AXES` to split the parameters that match over: for each dimension _ or axes, such as h.*.mlp.c_fc.weight=_,tp; @FILE holds one on a line; may be repeated")
-	fs.IntVar(&m.pp, "pp", 1, "pipeline stages (not supported yet)")
+	fs.IntVar(&p.PP, "pp", 1, "pipeline stages: each has a part of the model and works on one micro-batch after the other")
+	fs.IntVar(&p.Chunks, "chunks", 0, "parts of the model that a stage has with --schedule interleaved; 0 is 2")
 	fs.IntVar(&p.Zero, "zero", 0, "`STAGE` of ZeRO over the data-parallel ranks: 1 gives each a part of the optimizer state, 2 of the gradients too, 3 of the parameters too")
 	fs.StringVar(&m.precision, "precision", "fp32", "fp32 (bf16, fp16 and tf32 are not supported yet)")
 	fs.StringVar(&m.target, "target", "cpu", "cpu (cuda is not supported yet)")
@@ -83,7 +83,8 @@ func (m *modelFlags) optimizerFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&o.WeightDecay, "weight-decay", 0, "weight decay; 0 is none, for adamw too")
 	fs.StringArrayVar(&o.NoDecay, "no-decay", nil, "parameters without weight decay: `GLOB`, or 1d for all with fewer than two dimensions; may be repeated")
 	fs.Float64Var(&o.Alpha, "alpha", 0, "smoothing of rmsprop; PyTorch's default when not given")
-	fs.StringVar(&s.Name, "schedule", "constant", "learning rate over the steps: `SHAPE` is constant, linear, cosine or step")
+	s.Name = "constant"
+	fs.Var(&scheduleFlag{&s.Name, &p.Pipeline}, "schedule", "learning rate over the steps: `NAME` is constant, linear, cosine or step; of a pipeline (--pp), the order of its work: gpipe, 1f1b (the default), interleaved, zb-h1 or varuna. May be given once for each")
 	fs.IntVar(&s.Warmup, "warmup", 0, "`STEPS` of linear warm-up")
 	fs.IntVar(&s.Steps, "total-steps", 0, "`STEPS` after which linear and cosine reach their end")
 	fs.Float64Var(&s.MinLR, "min-lr", 0, "learning rate at the end of linear and cosine")
@@ -131,6 +132,11 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 		o.Pass.Optimizer.Beta1, o.Pass.Optimizer.Beta2 = x, y
 	}
 	m.zeros()
+	if m.set.Lookup("pp") != nil {
+		if err := m.pipelineFlags(); err != nil {
+			return nil, compiler.Input(err)
+		}
+	}
 	if err := m.adapters(); err != nil {
 		return nil, compiler.Input(err)
 	}
@@ -161,8 +167,6 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 // supported refuses what later versions will do.
 func (m *modelFlags) supported() error {
 	switch {
-	case m.pp > 1:
-		return unsupported("--pp (pipeline parallelism)")
 	case m.precision != "" && m.precision != "fp32":
 		return unsupported("--precision " + m.precision)
 	case m.target != "" && m.target != "cpu":

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,9 +54,11 @@ func Folder(plan *abi.Manifest, m Machine) (*Drawing, error) {
 		}
 		ranks, programs[i] = append(ranks, list), p
 	}
-	name := plan.Options["schedule"]
-	if name == "" {
-		name = "1f1b"
+	name := "1f1b"
+	for _, word := range strings.Fields(plan.Options["schedule"]) { // it may name the learning rate's, too
+		if slices.Contains(schedule.Names(), word) {
+			name = word
+		}
 	}
 	t, err := schedule.Read(name, chunks, ranks)
 	if err != nil {

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	pipeline "github.com/gtc-compiler/gtc/distributed/schedule"
+)
+
+// scheduleFlag is --schedule, which names two things by words that never meet: how the learning rate goes over the steps,
+// and in what order the stages of a pipeline work. Without rate it takes the second only.
+type scheduleFlag struct{ rate, pipe *string }
+
+// Set takes either word.
+func (f *scheduleFlag) Set(word string) error {
+	if slices.Contains(pipeline.Names(), word) {
+		*f.pipe = word
+		return nil
+	}
+	if f.rate == nil {
+		return fmt.Errorf("want %s", strings.Join(pipeline.Names(), ", "))
+	}
+	*f.rate = word
+	return nil
+}
+
+// Type is what the help calls the value when the usage text does not.
+func (f *scheduleFlag) Type() string { return "NAME" }
+
+// String lists the words, that of the learning rate first.
+func (f *scheduleFlag) String() string {
+	if f.pipe == nil {
+		return ""
+	}
+	if f.rate == nil {
+		return *f.pipe
+	}
+	return strings.TrimSpace(*f.rate + " " + *f.pipe)
+}
+
+// pipelineFlags refuses flags of pipelines that do nothing, or that do not go together.
+func (m *modelFlags) pipelineFlags() error {
+	p := &m.opt.Pass
+	if p.PP < 1 {
+		return fmt.Errorf("--pp must be at least 1")
+	}
+	if p.PP == 1 {
+		if p.Pipeline != "" {
+			return fmt.Errorf("--schedule %s does nothing without --pp: it is the order in which the stages of a pipeline work", p.Pipeline)
+		}
+		if m.set.Changed("chunks") {
+			return fmt.Errorf("--chunks does nothing without --pp and --schedule interleaved")
+		}
+		return nil
+	}
+	if m.set.Changed("chunks") && p.Chunks < 1 {
+		return fmt.Errorf("--chunks must be at least 1")
+	}
+	if _, err := pipeline.Make(p.Pipeline, p.PP, p.Chunks, max(p.Microbatches, 1)); err != nil {
+		return fmt.Errorf("--pp %d: %w", p.PP, err)
+	}
+	return nil
+}
