@@ -202,14 +202,14 @@ func (k *cutter) sink(present map[*ir.Value][]int) {
 			wants[a.v] = append(wants[a.v], b.wants...)
 		}
 	}
-	for _, op := range slices.Backward(k.f.Ops) {
+	move := func(op *ir.Op) bool {
 		q, ok := k.part[op]
 		if !ok || !k.back(op) {
-			continue
+			return false
 		}
 		to := k.wanted(op, q, readers, wants)
 		if to < 0 || to == q || slices.ContainsFunc(k.needs(op, present), func(s []int) bool { return !slices.Contains(s, to) }) {
-			continue
+			return false
 		}
 		extra, result := 0, 0
 		for i, v := range op.In {
@@ -220,10 +220,18 @@ func (k *cutter) sink(present map[*ir.Value][]int) {
 		for _, v := range op.Out {
 			result += v.Type.Bytes()
 		}
-		if extra <= result {
-			count(op, q, -1)
-			count(op, to, 1)
-			k.part[op] = to
+		if extra > result {
+			return false
+		}
+		count(op, q, -1)
+		count(op, to, 1)
+		k.part[op] = to
+		return true
+	}
+	for again, turns := true, 0; again && turns < 3; turns++ { // what moved may have brought along what others read
+		again = false
+		for _, op := range slices.Backward(k.f.Ops) {
+			again = move(op) || again
 		}
 	}
 }
