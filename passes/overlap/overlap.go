@@ -9,8 +9,8 @@
 // DistributedDataParallel (Li et al. 2020, arXiv:2006.15704). A bucket also ends before the first op that reads a
 // result of it. What is needed while others are still being made (statistics in the middle of the forward pass)
 // stays out of the buckets, so that it never waits for one; it goes together only with the like that is made right
-// beside it. The order is fixed, so results are bit for bit the same in
-// every run.
+// beside it. Gathers of parameters that ranks have in parts are issued ahead of need: see prefetch.go. The order is
+// fixed, so results are bit for bit the same in every run.
 package overlap
 
 import (
@@ -36,6 +36,7 @@ const nearby = 24
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
 	for _, f := range c.Module.Funcs {
+		prefetch(c, f)
 		bucket(c, f)
 	}
 	return nil

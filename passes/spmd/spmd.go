@@ -73,6 +73,7 @@ func (s *splitter) run() (*ir.Func, error) {
 			return nil, err
 		}
 	}
+	end := len(g.Ops)
 	for _, r := range s.old.Results {
 		n := ir.Result{Name: r.Name}
 		to := mesh.Sharding{Dims: slices.Clone(r.Value.Sharding.Dims)}
@@ -86,8 +87,12 @@ func (s *splitter) run() (*ir.Func, error) {
 		n.Value = s.get(r.Value, clean(to), s.whyUpdate(r))
 		g.Results = append(g.Results, n)
 	}
+	late := map[*ir.Op]bool{}
+	for _, op := range g.Ops[end:] {
+		late[op] = true
+	}
 	g.DCE()
-	hoist(g)
+	hoist(g, late)
 	return g, nil
 }
 
@@ -283,12 +288,14 @@ func cheap(op *ir.Op) bool {
 	return k == kir.View || k == kir.Pointwise
 }
 
-// hoist moves every collective that combines to right after the op that makes its operand.
-func hoist(f *ir.Func) {
+// hoist moves every collective that combines, and what was made late for the results, to right after the op that makes
+// its operand.
+func hoist(f *ir.Func, late map[*ir.Op]bool) {
 	after := map[*ir.Op][]*ir.Op{}
 	var rest []*ir.Op
 	for _, op := range f.Ops {
-		if (op.Def == ops.AllReduceDef || op.Def == ops.ReduceScatterDef) && op.In[0].Op != nil {
+		combines := op.Def == ops.AllReduceDef || op.Def == ops.ReduceScatterDef
+		if (combines || late[op] && len(op.In) == 1) && op.In[0].Op != nil {
 			after[op.In[0].Op] = append(after[op.In[0].Op], op)
 		} else {
 			rest = append(rest, op)

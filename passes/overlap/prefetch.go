@@ -1,0 +1,104 @@
+package overlap
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// fetch is an all_gather of a parameter that ranks have in parts.
+type fetch struct {
+	chain []*ir.Op // what makes it of the parameter, in order; the last is the all_gather
+	first int      // position of the first op that reads it
+	bytes int      // of the whole
+}
+
+// prefetch issues the all_gathers of parameters ahead of their readers, so that they travel while others are computed
+// with. What is on its way or waits to be read is bounded: so many bytes as a bucket has, and one parameter always, as in
+// DeepSpeed (stage3_prefetch_bucket_size) and FSDP (backward_prefetch). The order of the messages stays the same.
+func prefetch(c *pass.Context, f *ir.Func) {
+	list := fetches(f)
+	if len(list) < 2 {
+		return
+	}
+	total, most := 0, 0
+	for _, g := range list {
+		total, most = total+g.bytes, max(most, g.bytes)
+	}
+	limit := c.Opt.BucketBytes
+	if limit <= 0 {
+		limit = min(maxBucket, total/4)
+	}
+	limit = max(limit, most)
+	before := map[int][]*ir.Op{}
+	moved := map[*ir.Op]bool{}
+	ahead := 0
+	for k, g := range list {
+		bytes, j := g.bytes, k
+		for j > 0 && bytes <= limit {
+			j--
+			bytes += list[j].bytes
+		}
+		if j < k {
+			ahead++
+		}
+		for _, op := range g.chain {
+			if !moved[op] {
+				moved[op] = true
+				before[list[j].first] = append(before[list[j].first], op)
+			}
+		}
+	}
+	out := make([]*ir.Op, 0, len(f.Ops))
+	for i, op := range f.Ops {
+		out = append(out, before[i]...)
+		if !moved[op] {
+			out = append(out, op)
+		}
+	}
+	f.Ops = out
+	c.Remark(nil, "@%s gathers %d parameters, %d of them ahead of need, with at most %d bytes waiting", f.Name, len(list), ahead, limit)
+}
+
+// fetches lists the all_gathers of parameters, in the order of their first readers.
+func fetches(f *ir.Func) []fetch {
+	var list []fetch
+	at := map[*ir.Op]int{}
+	for i, op := range f.Ops {
+		for _, v := range op.In {
+			if v == nil || v.Op == nil {
+				continue
+			}
+			if k, ok := at[v.Op]; ok {
+				list[k].first = min(list[k].first, i)
+			}
+		}
+		if op.Def != ops.AllGatherDef {
+			continue
+		}
+		if chain := ofParam(op); chain != nil {
+			at[op] = len(list)
+			list = append(list, fetch{chain, len(f.Ops), op.Out[0].Type.Bytes()})
+		}
+	}
+	list = slices.DeleteFunc(list, func(g fetch) bool { return g.first == len(f.Ops) })
+	slices.SortStableFunc(list, func(a, b fetch) int { return a.first - b.first })
+	return list
+}
+
+// ofParam is what makes op of a parameter by views alone, op included; nil when it is made of something else.
+func ofParam(op *ir.Op) []*ir.Op {
+	chain := []*ir.Op{op}
+	for {
+		v := chain[0].In[0]
+		switch {
+		case v.Op == nil && (v.Role == ir.Param || v.Role == ir.Buffer):
+			return chain
+		case v.Op == nil || v.Op.Def != ops.ReshapeDef && v.Op.Def != ops.TransposeDef:
+			return nil
+		}
+		chain = slices.Insert(chain, 0, v.Op)
+	}
+}
