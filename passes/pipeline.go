@@ -18,6 +18,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/spmd"
 	"github.com/gtc-compiler/gtc/passes/stage"
 	"github.com/gtc-compiler/gtc/passes/trainstep"
+	"github.com/gtc-compiler/gtc/passes/unstack"
 )
 
 // Table is the pipeline. Options choose parameters of passes, never their order.
@@ -28,6 +29,8 @@ var Table = []pass.Pass{
 		Why: "idioms are raised before differentiation, so their gradients are the fast ones"},
 	{Name: "trainstep", Run: trainstep.Run, Needs: pass.Core, Makes: pass.HasLoss,
 		Why: "the loss, its metrics, BatchNorm and Dropout in training form"},
+	{Name: "unstack", Run: unstack.Run, Needs: pass.HasLoss,
+		Why: "fused projections taken apart before they are differentiated, so that tensor parallelism can split each part"},
 	{Name: "autodiff", Run: autodiff.Run, Needs: pass.HasLoss, Makes: pass.HasGrad,
 		Why: "VJP rules assume that nothing is overwritten"},
 	{Name: "optimizer", Run: optimizer.Run, Needs: pass.HasGrad, Makes: pass.HasUpdate,

@@ -41,7 +41,7 @@ gtc   frontend/onnx
 gtc   passes/pass
 test  passes/passtest
 gtc   passes/algebra passes/layout
-gtc   passes/normalize passes/recognize passes/trainstep passes/autodiff passes/optimizer passes/simplify
+gtc   passes/normalize passes/recognize passes/trainstep passes/unstack passes/autodiff passes/optimizer passes/simplify
 gtc   passes/microbatch passes/shard passes/spmd passes/stage passes/overlap passes/fuse passes/memplan
 gtc   passes
 gtc   codegen/kernel codegen/c

@@ -12,6 +12,8 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/factor"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // Plan is how an op runs.
@@ -44,7 +46,9 @@ type Index struct {
 // operands that depend on the data (Value.Data), the other operands, the wishes: samples stay where they are, and
 // parameters that ZeRO took apart are put together. For other axes (tp): operands that do not depend on the data, the
 // wishes (the gradient of a parameter lies as it does), the other operands: weights stay where they are, and
-// activations are put together. Among equals the largest operand decides.
+// activations are put together. Among equals the largest operand decides. Where one operand is a sum to be finished
+// over such an axis, or one of two terms that depend on the data is whole, the other operands do not split the op over
+// it: the stream of residuals stays whole, rather than that all that is added to it is cut and put together again.
 func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 	p := &planner{m: m, op: op, used: map[string]bool{}}
 	if op.Def.Rules.Factors != nil {
@@ -70,7 +74,7 @@ func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 	operands(true, ofData)
 	operands(false, every)
 	wishes(func(axis string) bool { return !ofData(axis) })
-	operands(true, every)
+	operands(true, func(axis string) bool { return ofData(axis) || !meetsWhole(op, in, axis) })
 	wishes(every)
 	for _, i := range bySize(op.In) {
 		p.tell(op.In[i], p.rule.In[i], in[i])
@@ -80,6 +84,39 @@ func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 
 // ofData reports whether samples are split over axis.
 func ofData(axis string) bool { return axis == "dp" || axis == mesh.TimeAxis }
+
+// meetsWhole reports whether an operand is a partial sum over axis, or a term of a sum that is whole over axis.
+func meetsWhole(op *ir.Op, in []mesh.Sharding, axis string) bool {
+	for i, s := range in {
+		if slices.Contains(s.Partial, axis) {
+			return true
+		}
+		if v := op.In[i]; (op.Def == ops.AddDef || op.Def == ops.SubDef) && v.Data && !repeated(v) &&
+			!slices.ContainsFunc(s.Dims, func(list []string) bool { return slices.Contains(list, axis) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// repeated reports whether v repeats smaller values, such as a mask for all heads or the targets as ones and zeros: its
+// parts are cheap to make.
+func repeated(v *ir.Value) bool { return repeatedWithin(v, 6) }
+
+func repeatedWithin(v *ir.Value, depth int) bool {
+	switch {
+	case v.Op == nil || depth == 0:
+		return false
+	case v.Op.Def == ops.ExpandDef || len(v.Op.In) == 0:
+		return true
+	case v.Op.Def.Rules.Impl == nil:
+		return false
+	}
+	if k := v.Op.Def.Rules.Impl(v.Op).Kind; k != kir.Pointwise && v.Op.Def != ops.ReshapeDef {
+		return false
+	}
+	return !slices.ContainsFunc(v.Op.In, func(x *ir.Value) bool { return x != nil && !repeatedWithin(x, depth-1) })
+}
 
 // MarkData sets Value.Data of every value of f.
 func MarkData(f *ir.Func) {
@@ -147,7 +184,7 @@ func (p *planner) tell(v *ir.Value, dims []factor.Dim, s mesh.Sharding) {
 		if len(axes) == 0 {
 			continue
 		}
-		if why := p.split(list, axes, func(string) bool { return true }); why != "" {
+		if why := p.split(list, axes, func(string) bool { return false }); why != "" {
 			p.note(v, s, "%s", why)
 		}
 	}
@@ -177,7 +214,7 @@ func (p *planner) split(list factor.Dim, axes []string, allowed func(axis string
 		case !p.slowest(f):
 			return "merges that dimension under another one"
 		case !allowed(a):
-			return "may not decide that"
+			return "keeps it whole, for another operand is a sum or whole"
 		}
 		p.used[a] = true
 		p.axes[f] = append(slices.Clone(have), a)

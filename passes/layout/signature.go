@@ -19,6 +19,9 @@ func Signature(op *ir.Op) string {
 		if v.Data {
 			s += "d"
 		}
+		if (op.Def == ops.AddDef || op.Def == ops.SubDef) && repeated(v) { // see meetsWhole
+			s += "r"
+		}
 		if (op.Def == ops.MulDef || op.Def == ops.DivDef) && constant(v) { // see linear
 			s += "c"
 		}

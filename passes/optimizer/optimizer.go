@@ -186,7 +186,7 @@ func wide(b *ir.Builder, x *ir.Value) *ir.Value {
 // update appends the update of one parameter.
 func (u *updater) update(g grad) {
 	u.b.Loc = g.loc
-	r := &run{updater: u, name: g.param.Name, p: wide(u.b, g.param), decays: decays(u.opt, g.param)}
+	r := &run{updater: u, name: g.param.Name, p: wide(u.b, g.param), decays: u.decays(u.opt, g.param)}
 	r.g = ops.Mul(u.b, wide(u.b, g.sum), r.scalar(u.scale))
 	p := ops.Cast(u.b, u.rule.build(r), g.param.Type.DType)
 	u.b.Update(g.param, u.b.Rename(p, g.param.Name+".next"))
@@ -238,13 +238,17 @@ func (u *updater) like(s, x *ir.Value) *ir.Value {
 	return ops.Expand(u.b, one, x.Type.Dims)
 }
 
-// decays reports whether weight decay applies to p.
-func decays(o pass.Optimizer, p *ir.Value) bool {
+// decays reports whether weight decay applies to p. Its number of dims is that in the model's file.
+func (u *updater) decays(o pass.Optimizer, p *ir.Value) bool {
+	dims := p.Type.Dims
+	if d, ok := u.c.FileDims[p.Name]; ok {
+		dims = d
+	}
 	if o.WeightDecay == 0 {
 		return false
 	}
 	for _, g := range o.NoDecay {
-		if g == "1d" && len(p.Type.Dims) < 2 || match(g, p.Name) {
+		if g == "1d" && len(dims) < 2 || match(g, p.Name) {
 			return false
 		}
 	}

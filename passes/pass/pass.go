@@ -62,6 +62,10 @@ type Context struct {
 	Times   []Time // one per row that the driver came to
 	Plan    Plan   // made by memplan
 
+	// FileDims are the dims that files give a parameter, by its name, where the program keeps the same bytes in others
+	// (unstack); state of a parameter lies as the parameter does.
+	FileDims map[string][]int
+
 	// Stages are the programs of the pipeline's stages, made by the stage pass out of Module; later passes run on each
 	// of them. Nil without a pipeline: then Module is the one program. See Programs.
 	Stages []*Context
@@ -69,6 +73,16 @@ type Context struct {
 	// then @step.
 	Actions []abi.Action
 	Slots   int // copies of the stash: micro-batches in flight at once; 0 without a stash
+}
+
+// SetFileDims notes the dims of a parameter in files; the first call for a name counts.
+func (c *Context) SetFileDims(name string, dims []int) {
+	if c.FileDims == nil {
+		c.FileDims = map[string][]int{}
+	}
+	if c.FileDims[name] == nil {
+		c.FileDims[name] = dims
+	}
 }
 
 // Programs are the contexts whose modules ranks run, by coordinate on the axis pp: the stages', or c itself.

@@ -154,6 +154,9 @@ const (
 	keptFlops    = 8.0 // per byte that a rank keeps from step to step: memory is what tensor parallelism is for
 )
 
+// stridedFlops is per byte of parts that do not follow each other in memory: they are copied before a message or after it.
+const stridedFlops = 3.0
+
 // move is the cost of laying a value of so many bytes in all, laid out as have, out as need.
 func (p *plans) move(bytes int, have, need mesh.Sharding) float64 {
 	local := float64(bytes)
@@ -172,7 +175,10 @@ func (p *plans) move(bytes int, have, need mesh.Sharding) float64 {
 		n := float64(p.m.Size(a))
 		switch {
 		case slices.Contains(need.Partial, a):
-		case slices.ContainsFunc(need.Dims, func(list []string) bool { return slices.Contains(list, a) }):
+		case splitOver(need, a):
+			if !slices.Contains(need.Axes(0), a) {
+				total += stridedFlops * local
+			}
 			local /= n
 			message(a, local*(n-1))
 		default:
@@ -189,6 +195,9 @@ func (p *plans) move(bytes int, have, need mesh.Sharding) float64 {
 			n := float64(p.m.Size(a))
 			message(a, local*(n-1))
 			local *= n
+			if d > 0 {
+				total += stridedFlops * local
+			}
 		}
 	}
 	return total

@@ -173,6 +173,9 @@ func (a *annotator) annotate() {
 		}
 		a.spread()
 	}
+	if a.m.Size("tp") > 1 && a.regroup() > 0 {
+		a.spread()
+	}
 }
 
 func (a *annotator) spread() {

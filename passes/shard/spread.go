@@ -5,6 +5,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/layout"
 )
 
@@ -18,6 +19,7 @@ type spread struct {
 	lay    []int32       // by number of the value: the number of its sharding
 	wish   []int32       // what all readers agree on; unread where none has a say
 	tokens bool          // sequence parallelism: see tokenWish
+	open   bool          // parameters and state that are whole may yet be split: see infer
 	pins   map[int]int32 // values laid out so whatever their ops make, by number
 }
 
@@ -97,8 +99,8 @@ func (s *spread) store() {
 	}
 }
 
-// run lays all values out: first forward, results as the operands are, then backward, values that every reader wants a
-// part of in parts.
+// run lays all values out: forward, results as the operands are, backward, values that every reader wants a part of in
+// parts, and forward once more, for those who only take what there is.
 func (s *spread) run() {
 	for i := range s.ops {
 		op := &s.ops[i]
@@ -112,6 +114,9 @@ func (s *spread) run() {
 		s.lie(op, made)
 	}
 	s.backward()
+	for i := range s.ops { // readers of what became a part
+		s.lie(&s.ops[i], s.plan(&s.ops[i]))
+	}
 }
 
 // backward also leaves in wish what the readers of each value agree on.
@@ -123,6 +128,9 @@ func (s *spread) backward() {
 		need := int32(0)
 		if r.Updates != nil {
 			need = s.lay[s.index[r.Updates]]
+			if s.open && need == 0 {
+				continue // state lies as what is made for it
+			}
 		}
 		s.agree(s.index[r.Value], need)
 	}
@@ -148,18 +156,18 @@ func (s *spread) backward() {
 	}
 }
 
-// says reports whether op has a say in how operand k is laid out. What does not depend on data has none when nobody who
-// reads it has, or when it reduces the operand: it takes it as it comes (the norm of a parameter).
+// says reports whether op has a say in how operand k is laid out. It has none when nobody who reads it has, and
+// when it takes the operand as it comes: one number made of all of it (a norm), or a reduction that does not depend on
+// data.
 func (s *spread) says(op *spreadOp, made *plan, k int) bool {
-	if op.Out[0].Data || made.in[k] != 0 {
+	if made.in[k] != 0 {
 		return true
 	}
-	for i, n := range op.out {
-		if s.wish[n] != unread && op.Out[i].Type.Elems() >= op.In[k].Type.Elems() {
-			return true
-		}
+	size := op.Out[0].Type.Elems()
+	if size == 1 && op.Def == ops.ReduceSumDef || !op.Out[0].Data && size < op.In[k].Type.Elems() {
+		return false
 	}
-	return false
+	return slices.ContainsFunc(op.out, func(n int) bool { return s.wish[n] != unread })
 }
 
 // lie lays the results of op out as it makes them, unless they are pinned.

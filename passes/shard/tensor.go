@@ -9,6 +9,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/layout"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
@@ -40,7 +41,7 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 		return nil, err
 	}
 	t := &tensorSearch{m: m, n: m.Size("tp"), s: newSpread(newPlans(m), map[string]int{}, f), forced: forced}
-	t.s.tokens = c.Opt.SP
+	t.s.tokens, t.s.open = c.Opt.SP, true
 	t.s.load()
 	t.classes = classesOf(f)
 	t.search()
@@ -124,14 +125,14 @@ func (t *tensorSearch) improve(c *class) bool {
 	return keep != old
 }
 
-// classesOf groups the trained parameters of at least two dims, and frozen ones alike, by how they are used; those with
-// most bytes in all come first.
+// classesOf groups the weights by how they are used; those with most bytes in all come first. Weights are parameters of
+// at least two dims, frozen ones too, that products and look-ups read; others (positions, gains) follow them.
 func classesOf(f *ir.Func) []*class {
-	colors := colorsOf(f)
+	colors, weights := colorsOf(f), weightsOf(f)
 	byKey := map[string]*class{}
 	var list []*class
 	for _, p := range f.Params {
-		if p.Role != ir.Param && p.Role != ir.Buffer || len(p.Type.Dims) < 2 || !p.Type.DType.IsFloat() {
+		if !weights[p] || p.Role != ir.Param && p.Role != ir.Buffer || len(p.Type.Dims) < 2 || !p.Type.DType.IsFloat() {
 			continue
 		}
 		key := fmt.Sprintf("%v %x", p.Type.Dims, colors[p])
@@ -146,6 +147,20 @@ func classesOf(f *ir.Func) []*class {
 	bytes := func(c *class) int { return len(c.params) * c.params[0].Type.Bytes() }
 	slices.SortStableFunc(list, func(a, b *class) int { return cmp.Compare(bytes(b), bytes(a)) })
 	return list
+}
+
+// weightsOf lists the parameters that, behind what makes other forms of them, products or look-ups read.
+func weightsOf(f *ir.Func) map[*ir.Value]bool {
+	weights := map[*ir.Value]bool{}
+	for _, op := range slices.Backward(f.Ops) {
+		reads := op.Def == ops.MatMulDef || op.Def == ops.ConvDef || op.Def == ops.ConvInputGradDef || op.Def == ops.GatherDef
+		for _, v := range op.In {
+			if v != nil && !v.Data && (reads || weights[op.Out[0]]) {
+				weights[v] = true
+			}
+		}
+	}
+	return weights
 }
 
 // colorsOf tells parameters apart by the ops that read them and those round these, two steps far (Weisfeiler and

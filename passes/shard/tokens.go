@@ -18,7 +18,7 @@ func (s *spread) tokenWish(op *spreadOp, in []int32, made *plan) []int32 {
 	for k, n := range in {
 		if slices.Contains(s.layouts[n].Partial, "tp") {
 			need := s.layouts[made.in[k]]
-			finishes = finishes || !slices.Contains(need.Partial, "tp") && !splitOver(need, "tp")
+			finishes = finishes || !slices.Contains(need.Partial, "tp")
 		}
 	}
 	v := op.Out[0]
