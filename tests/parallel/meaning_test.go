@@ -20,6 +20,14 @@ var everywhere = []layout{
 	{name: "dp4", set: options(4, 1, 1, 1, 0)},
 	{name: "mb4", set: options(1, 1, 1, 4, 0)},
 	{name: "dp2 mb2", set: options(2, 1, 1, 2, 0)},
+	{name: "tp2", set: options(1, 2, 1, 1, 0)},
+	{name: "dp2 tp2", set: options(2, 2, 1, 1, 0)},
+	{name: "pp2 gpipe", set: pipeline(1, 1, 2, "gpipe")},
+	{name: "pp2 1f1b", set: pipeline(1, 1, 4, "1f1b")},
+	{name: "pp2 zb-h1", set: pipeline(1, 1, 4, "zb-h1")},
+	{name: "pp2 varuna", set: pipeline(1, 1, 2, "varuna")},
+	{name: "dp2 pp2", set: pipeline(2, 1, 2, "1f1b")},
+	{name: "dp2 tp2 pp2", set: pipeline(2, 2, 2, "1f1b")},
 }
 
 // trained is a model compiled in one layout and simulated.

@@ -1,0 +1,136 @@
+package parallel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// layout is one way to split a model, and what must be seen in the programs so that the check is not of one rank's.
+type layout struct {
+	name string
+	set  func(o *pass.Options)
+	seen func(c *pass.Context) error
+}
+
+func options(dp, tp, pp, micro, zero int) func(o *pass.Options) {
+	return func(o *pass.Options) { o.DP, o.TP, o.PP, o.Microbatches, o.Zero = dp, tp, pp, micro, zero }
+}
+
+// pipeline are options of two stages.
+func pipeline(dp, tp, micro int, schedule string) func(o *pass.Options) {
+	return func(o *pass.Options) {
+		o.DP, o.TP, o.PP, o.Microbatches, o.Pipeline = dp, tp, 2, micro, schedule
+	}
+}
+
+// layouts are those of the grid.
+var layouts = []layout{
+	{"dp2", options(2, 1, 1, 1, 0), reduces("dp")},
+	{"dp2 mb2", options(2, 1, 1, 2, 0), reduces("dp")},
+	{"dp4", options(4, 1, 1, 1, 0), reduces("dp")},
+	{"tp2", options(1, 2, 1, 1, 0), splits(ir.Param, "tp")},
+	{"tp4", options(1, 4, 1, 1, 0), splits(ir.Param, "tp")},
+	{"dp2 tp2", options(2, 2, 1, 1, 0), all(reduces("dp"), splits(ir.Param, "tp"))},
+	{"dp2 tp4", options(2, 4, 1, 1, 0), all(reduces("dp"), splits(ir.Param, "tp"))},
+	{"pp2 gpipe", pipeline(1, 1, 4, "gpipe"), stages},
+	{"pp2 1f1b", pipeline(1, 1, 4, "1f1b"), stages},
+	{"pp2 interleaved", pipeline(1, 1, 4, "interleaved"), stages},
+	{"pp2 zb-h1", pipeline(1, 1, 4, "zb-h1"), stages},
+	{"pp2 varuna", pipeline(1, 1, 4, "varuna"), stages},
+	{"dp2 pp2", pipeline(2, 1, 2, "1f1b"), all(reduces("dp"), stages)},
+	{"dp2 tp2 pp2", pipeline(2, 2, 2, "1f1b"), all(reduces("dp"), splits(ir.Param, "tp"), stages)},
+}
+
+// all is what every check sees.
+func all(checks ...func(c *pass.Context) error) func(c *pass.Context) error {
+	return func(c *pass.Context) error {
+		var errs []error
+		for _, check := range checks {
+			errs = append(errs, check(c))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// eachOp calls f for every op of the programs.
+func eachOp(c *pass.Context, f func(fn *ir.Func, op *ir.Op)) {
+	for _, p := range c.Programs() {
+		for _, fn := range p.Module.Funcs {
+			for _, op := range fn.Ops {
+				f(fn, op)
+			}
+		}
+	}
+}
+
+// axis is the mesh axis of a collective, "" for any other op.
+func axis(op *ir.Op) string {
+	if op.Def.Rules.Collective == "" {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(strings.Fields(fmt.Sprintf("%+v", op.Attrs))[0], "{Axis:"), "}")
+}
+
+// uses reports whether the programs have a collective of that kind over an axis.
+func uses(c *pass.Context, kind, over string) bool {
+	found := false
+	eachOp(c, func(_ *ir.Func, op *ir.Op) { found = found || op.Def.Name == kind && axis(op) == over })
+	return found
+}
+
+// reduces: gradients are summed over the axis.
+func reduces(over string) func(c *pass.Context) error {
+	return func(c *pass.Context) error {
+		if !uses(c, "all_reduce", over) && !uses(c, "reduce_scatter", over) {
+			return fmt.Errorf("nothing is reduced over %s", over)
+		}
+		return nil
+	}
+}
+
+// splits: something of that role lies in parts over the axis, or a remark says why nothing does.
+func splits(role ir.Role, over string) func(c *pass.Context) error {
+	return func(c *pass.Context) error {
+		for _, p := range c.Programs() {
+			for _, fn := range p.Module.Funcs {
+				for _, v := range fn.Params {
+					for _, axes := range v.Sharding.Dims {
+						if v.Role == role && slices.Contains(axes, over) {
+							return nil
+						}
+					}
+				}
+			}
+		}
+		if slices.ContainsFunc(c.Remarks, func(r pass.Remark) bool { return r.Pass == "shard" && strings.Contains(r.Text, over) }) {
+			return nil
+		}
+		return fmt.Errorf("no %s is split over %s, and no remark says why", role, over)
+	}
+}
+
+// stages: there are two programs, each with forward and backward work, that send and receive.
+func stages(c *pass.Context) error {
+	if len(c.Stages) != 2 {
+		return fmt.Errorf("there are %d stages", len(c.Stages))
+	}
+	for i, s := range c.Stages {
+		kinds := map[string]bool{}
+		for _, a := range s.Actions {
+			kind, _, _ := strings.Cut(a.Func, ".")
+			kinds[kind] = true
+		}
+		if !kinds["fwd"] || !kinds["bwd"] || !kinds["step"] {
+			return fmt.Errorf("stage %d does %v", i, s.Actions)
+		}
+	}
+	if !uses(c, "send", "pp") || !uses(c, "recv", "pp") {
+		return errors.New("the stages send nothing")
+	}
+	return nil
+}
