@@ -21,6 +21,8 @@ var pipelines = []struct {
 	{schedule: "gpipe", pp: 2, mb: 2}, {schedule: "1f1b", pp: 2, mb: 4}, {schedule: "interleaved", pp: 2, mb: 2},
 	{schedule: "zb-h1", pp: 2, mb: 4}, {schedule: "varuna", pp: 2, mb: 2}, {schedule: "1f1b", pp: 4, mb: 1},
 	{schedule: "zb-h1", pp: 3, mb: 2}, {schedule: "1f1b", pp: 2, dp: 2, mb: 2}, {schedule: "interleaved", pp: 2, dp: 2, mb: 2},
+	{schedule: "1f1b", pp: 2, dp: 2, mb: 2, zero: 1}, {schedule: "zb-h1", pp: 2, dp: 2, mb: 2, zero: 2}, {schedule: "1f1b", pp: 2, dp: 2, mb: 2, zero: 3},
+	{schedule: "1f1b", pp: 2, tp: 2, mb: 2}, {schedule: "1f1b", pp: 2, dp: 2, tp: 2, mb: 2}, {schedule: "zb-h1", pp: 2, dp: 2, tp: 2, mb: 2, zero: 3},
 }
 
 // TestModelsOnStages runs the programs of all stages of the shared models on simulated ranks against the whole program.

@@ -179,74 +179,75 @@ func (k *cutter) takeApart(b *border) {
 
 // sink moves ops of B towards the parts that want their results while no more bytes are sent for it.
 func (k *cutter) sink(present map[*ir.Value][]int) {
-	readers := map[*ir.Value]map[int]int{} // by part
-	count := func(op *ir.Op, q, n int) {
-		for _, v := range op.In {
-			if !k.core(v) || k.isFront(v) {
-				continue
-			}
-			if readers[v] == nil {
-				readers[v] = map[int]int{}
-			}
-			readers[v][q] += n
-		}
-	}
+	s := &sinker{k: k, present: present, readers: map[*ir.Value]map[int]int{}, wants: map[*ir.Value][]int{}}
+	var list []*ir.Op
 	for _, op := range k.f.Ops {
 		if q, ok := k.part[op]; ok && k.back(op) {
-			count(op, q, 1)
+			list = append(list, op)
+			s.count(op, q, 1)
 		}
 	}
-	wants := map[*ir.Value][]int{}
 	for _, b := range k.borders {
 		for _, a := range b.adds {
-			wants[a.v] = append(wants[a.v], b.wants...)
+			s.wants[a.v] = append(s.wants[a.v], b.wants...)
 		}
-	}
-	move := func(op *ir.Op) bool {
-		q, ok := k.part[op]
-		if !ok || !k.back(op) {
-			return false
-		}
-		to := k.wanted(op, q, readers, wants)
-		if to < 0 || to == q || slices.ContainsFunc(k.needs(op, present), func(s []int) bool { return !slices.Contains(s, to) }) {
-			return false
-		}
-		extra, result := 0, 0
-		for i, v := range op.In {
-			if k.core(v) && !k.isFront(v) && readers[v][to] == 0 && !slices.Contains(op.In[:i], v) {
-				extra += v.Type.Bytes()
-			}
-		}
-		for _, v := range op.Out {
-			result += v.Type.Bytes()
-		}
-		if extra > result {
-			return false
-		}
-		count(op, q, -1)
-		count(op, to, 1)
-		k.part[op] = to
-		return true
 	}
 	for again, turns := true, 0; again && turns < 3; turns++ { // what moved may have brought along what others read
 		again = false
-		for _, op := range slices.Backward(k.f.Ops) {
-			again = move(op) || again
+		last := s.destinations(list)
+		for _, op := range list {
+			again = s.move(op, last[op]) || again
+		}
+		for _, op := range slices.Backward(list) {
+			again = s.move(op, s.wanted(op, func(r *ir.Op) int { return k.part[r] })) || again
 		}
 	}
 }
 
-// wanted is the last part that reads results of op, which is in part q; -1 when none does.
-func (k *cutter) wanted(op *ir.Op, q int, readers map[*ir.Value]map[int]int, wants map[*ir.Value][]int) int {
-	to := -1
+// sinker moves ops of B.
+type sinker struct {
+	k       *cutter
+	present map[*ir.Value][]int
+	readers map[*ir.Value]map[int]int // how many ops of a part read a value of B
+	wants   map[*ir.Value][]int       // parts of the weights that what a border adds up goes to
+}
+
+// count adds n to the readers of what op, in part q, reads.
+func (s *sinker) count(op *ir.Op, q, n int) {
+	for _, v := range op.In {
+		if !s.k.core(v) || s.k.isFront(v) {
+			continue
+		}
+		if s.readers[v] == nil {
+			s.readers[v] = map[int]int{}
+		}
+		s.readers[v][q] += n
+	}
+}
+
+// destinations gives each op the part where it would run if all behind it were where they should be.
+func (s *sinker) destinations(list []*ir.Op) map[*ir.Op]int {
+	to := map[*ir.Op]int{}
+	for _, op := range slices.Backward(list) {
+		to[op] = s.wanted(op, func(r *ir.Op) int { return to[r] })
+		if !s.allowed(op, to[op]) {
+			to[op] = s.k.part[op]
+		}
+	}
+	return to
+}
+
+// wanted is the last part that reads results of op, whose readers are in the parts that of tells; -1 when none does.
+func (s *sinker) wanted(op *ir.Op, of func(*ir.Op) int) int {
+	q, to := s.k.part[op], -1
 	for _, v := range op.Out {
-		for r, n := range readers[v] {
-			if n > 0 {
-				to = max(to, r)
+		for _, r := range s.k.uses[v] {
+			if _, ok := s.k.part[r]; ok {
+				to = max(to, of(r))
 			}
 		}
 		best := -1
-		for _, h := range wants[v] {
+		for _, h := range s.wants[v] {
 			if h <= q {
 				best = max(best, h)
 			}
@@ -254,4 +255,38 @@ func (k *cutter) wanted(op *ir.Op, q int, readers map[*ir.Value]map[int]int, wan
 		to = max(to, best)
 	}
 	return to
+}
+
+// allowed reports whether op has what it needs in part q.
+func (s *sinker) allowed(op *ir.Op, q int) bool {
+	return q >= 0 && q <= s.k.part[op] &&
+		!slices.ContainsFunc(s.k.needs(op, s.present), func(list []int) bool { return !slices.Contains(list, q) })
+}
+
+// move moves op to a part if it can run there and no more bytes are sent for it.
+func (s *sinker) move(op *ir.Op, to int) bool {
+	q := s.k.part[op]
+	if to == q || !s.allowed(op, to) {
+		return false
+	}
+	extra, result, must := 0, 0, false
+	for i, v := range op.In {
+		if !s.k.core(v) || s.k.isFront(v) || slices.Contains(op.In[:i], v) {
+			continue
+		}
+		must = must || s.k.part[v.Op] < q // an operand has moved; it counted on this op to follow
+		if s.k.part[v.Op] != to && s.readers[v][to] == 0 {
+			extra += v.Type.Bytes()
+		}
+	}
+	for _, v := range op.Out {
+		result += v.Type.Bytes()
+	}
+	if extra > result && !must {
+		return false
+	}
+	s.count(op, q, -1)
+	s.count(op, to, 1)
+	s.k.part[op] = to
+	return true
 }
