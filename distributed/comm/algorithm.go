@@ -67,9 +67,9 @@ func (w *world) choose(c *call, n int) algorithm {
 	canHalve := n > 2 && bits.OnesCount(uint(n)) == 1 && c.dt != F16 && c.dt != BF16 && size >= n*64
 	switch {
 	case wish == AlgorithmDirect:
-	case c.op == opAllReduce && canHalve && (wish == AlgorithmHalving || wish == AlgorithmAuto && n >= crowd):
+	case c.op == OpAllReduce && canHalve && (wish == AlgorithmHalving || wish == AlgorithmAuto && n >= crowd):
 		return algHalving
-	case (c.op == opAllReduce && size > tcpSmall || c.op == opAllGather) && n > 2 && (wish == AlgorithmRing || wish == AlgorithmAuto && large):
+	case (c.op == OpAllReduce && size > tcpSmall || c.op == OpAllGather) && n > 2 && (wish == AlgorithmRing || wish == AlgorithmAuto && large):
 		return algRing
 	}
 	return algDirect
@@ -78,7 +78,7 @@ func (w *world) choose(c *call, n int) algorithm {
 // note tells w.opt.Log, once for each kind of choice of a group, how calls are
 // done.
 func (g *group) note(c *call, a algorithm) {
-	if g.w.opt.Log == nil || c.op == opSend || c.op == opRecv || g.noted[c.op][a] {
+	if g.w.opt.Log == nil || c.op == OpSend || c.op == OpRecv || g.noted[c.op][a] {
 		return
 	}
 	g.noted[c.op][a] = true

@@ -1,7 +1,7 @@
-// Package comm is gtc's `local` collective library: the calls by which the
-// ranks of one job exchange tensors. Ranks of one host share memory; ranks of
-// different hosts use TCP. It uses the standard library only, because it is
-// vendored into every compiled program.
+// Package comm is how the ranks of one job exchange tensors. Its own backend,
+// `local`, has ranks of one host share memory, and ranks of different hosts use
+// TCP; it needs the standard library only, because it is vendored into every
+// compiled program. Others (mpi and nccl below this folder) are a [Driver].
 //
 // Three properties hold for every backend and are what the tests check:
 //
@@ -122,7 +122,7 @@ type Options struct {
 
 	Timeout        time.Duration // longest wait without progress; default 30 s
 	ConnectTimeout time.Duration // longest wait for all ranks to appear; default 60 s
-	Transport      string        // "", auto, shm or tcp; rank 0's choice holds for all
+	Transport      string        // "", auto, shm, tcp or the name of a Backend; rank 0's choice holds for all
 	Algorithm      string        // "", auto, direct, halving or ring, over TCP; rank 0's choice holds for all
 	Log            io.Writer     // gets a line for each way in which a group does an operation; nil: no lines
 	Plan           string        // hash of the compiled plan; must be equal on all ranks

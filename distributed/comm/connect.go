@@ -41,9 +41,12 @@ func Connect(opt Options) (Communicator, error) {
 	w.root = newGroup(w, "world", "world", all)
 	if opt.World > 1 {
 		var err error
-		if opt.Rank == 0 {
+		switch b := opt.backend(); {
+		case b != nil:
+			err = w.drive(b)
+		case opt.Rank == 0:
 			err = w.host()
-		} else {
+		default:
 			err = w.join()
 		}
 		if err != nil {
@@ -62,11 +65,11 @@ func (o *Options) validate() error {
 		return fmt.Errorf("world size %d is more than %d", o.World, maxWorld)
 	case o.Rank < 0 || o.Rank >= o.World:
 		return fmt.Errorf("rank %d is not in a world of %d ranks (RANK, WORLD_SIZE)", o.Rank, o.World)
-	case o.Transport != TransportAuto && o.Transport != TransportShm && o.Transport != TransportTCP:
-		return fmt.Errorf("transport %q is not auto, shm or tcp (GTC_COMM)", o.Transport)
+	case !o.knownTransport():
+		return o.unknownTransport()
 	case !o.knownAlgorithm():
 		return fmt.Errorf("algorithm %q is not auto, direct, halving or ring (GTC_COMM_ALGORITHM)", o.Algorithm)
-	case o.World == 1:
+	case o.World == 1 || o.backend() != nil:
 		return nil
 	case o.Port <= 0 || o.Port > 65535:
 		return fmt.Errorf("port %d of rank 0 is not in 1..65535: set MASTER_PORT, or start the ranks with gtc run", o.Port)
@@ -119,7 +122,7 @@ func (w *world) close() error {
 	switch {
 	case w.ctl != nil:
 		if f := w.ctl.leave(); f != nil {
-			err = w.errorFor(&call{op: opBarrier, site: &Site{Collective: "close"}}, f)
+			err = w.errorFor(&call{op: OpBarrier, site: &Site{Collective: "close"}}, f)
 		}
 	case w.mem != nil:
 		w.mem.leave(w.rank)

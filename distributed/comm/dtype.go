@@ -73,22 +73,23 @@ func (r ReduceOp) String() string {
 	return reduceNames[r]
 }
 
-// opcode is the kind of call; it travels in headers, so its values are part of
+// Op is the kind of call; it travels in headers, so its values are part of
 // the protocol version.
-type opcode uint8
+type Op uint8
 
+// Operations, by the method of Communicator that issues them.
 const (
-	opAllReduce opcode = iota
-	opReduce
-	opBroadcast
-	opAllGather
-	opReduceScatter
-	opAllToAll
-	opGather
-	opScatter
-	opSend
-	opRecv
-	opBarrier
+	OpAllReduce Op = iota
+	OpReduce
+	OpBroadcast
+	OpAllGather
+	OpReduceScatter
+	OpAllToAll
+	OpGather
+	OpScatter
+	OpSend
+	OpRecv
+	OpBarrier
 	numOpcodes
 )
 
@@ -97,17 +98,18 @@ var opNames = [numOpcodes]string{
 	"all_to_all", "gather", "scatter", "send", "recv", "barrier",
 }
 
-func (o opcode) String() string {
+// String is the operation's name, such as "all_reduce".
+func (o Op) String() string {
 	if o >= numOpcodes {
 		return fmt.Sprintf("op(%d)", uint8(o))
 	}
 	return opNames[o]
 }
 
-func (o opcode) reduces() bool {
-	return o == opAllReduce || o == opReduce || o == opReduceScatter
+func (o Op) reduces() bool {
+	return o == OpAllReduce || o == OpReduce || o == OpReduceScatter
 }
 
-func (o opcode) rooted() bool {
-	return o == opReduce || o == opBroadcast || o == opGather || o == opScatter
+func (o Op) rooted() bool {
+	return o == OpReduce || o == OpBroadcast || o == OpGather || o == OpScatter
 }

@@ -35,7 +35,7 @@ func BackendName(c Communicator) string { return fmt.Sprintf("%T", c.(*group).be
 // Choose is the algorithm of an all_reduce over TCP.
 func Choose(wish string, n, size int, dt DType) string {
 	w := &world{opt: Options{Algorithm: wish}}
-	return w.choose(&call{op: opAllReduce, dt: dt, dst: make([]byte, size)}, n).String()
+	return w.choose(&call{op: OpAllReduce, dt: dt, dst: make([]byte, size)}, n).String()
 }
 
 // Handshake joins the two ends of a connection as a rank and its peer do.

@@ -60,55 +60,55 @@ func (g *group) Size() int { return len(g.ranks) }
 
 // AllReduce implements Communicator.
 func (g *group) AllReduce(s *Site, buf []byte, dt DType, op ReduceOp) error {
-	return g.do(opAllReduce, s, args{dst: buf, dt: dt, red: op})
+	return g.do(OpAllReduce, s, args{dst: buf, dt: dt, red: op})
 }
 
 // Reduce implements Communicator.
 func (g *group) Reduce(s *Site, buf []byte, dt DType, op ReduceOp, root int) error {
-	return g.do(opReduce, s, args{dst: buf, dt: dt, red: op, root: root})
+	return g.do(OpReduce, s, args{dst: buf, dt: dt, red: op, root: root})
 }
 
 // Broadcast implements Communicator.
 func (g *group) Broadcast(s *Site, buf []byte, dt DType, root int) error {
-	return g.do(opBroadcast, s, args{dst: buf, dt: dt, root: root})
+	return g.do(OpBroadcast, s, args{dst: buf, dt: dt, root: root})
 }
 
 // AllGather implements Communicator.
 func (g *group) AllGather(s *Site, dst, src []byte, dt DType) error {
-	return g.do(opAllGather, s, args{dst: dst, src: src, dt: dt})
+	return g.do(OpAllGather, s, args{dst: dst, src: src, dt: dt})
 }
 
 // ReduceScatter implements Communicator.
 func (g *group) ReduceScatter(s *Site, dst, src []byte, dt DType, op ReduceOp) error {
-	return g.do(opReduceScatter, s, args{dst: dst, src: src, dt: dt, red: op})
+	return g.do(OpReduceScatter, s, args{dst: dst, src: src, dt: dt, red: op})
 }
 
 // AllToAll implements Communicator.
 func (g *group) AllToAll(s *Site, dst, src []byte, dt DType) error {
-	return g.do(opAllToAll, s, args{dst: dst, src: src, dt: dt})
+	return g.do(OpAllToAll, s, args{dst: dst, src: src, dt: dt})
 }
 
 // Gather implements Communicator.
 func (g *group) Gather(s *Site, dst, src []byte, dt DType, root int) error {
-	return g.do(opGather, s, args{dst: dst, src: src, dt: dt, root: root})
+	return g.do(OpGather, s, args{dst: dst, src: src, dt: dt, root: root})
 }
 
 // Scatter implements Communicator.
 func (g *group) Scatter(s *Site, dst, src []byte, dt DType, root int) error {
-	return g.do(opScatter, s, args{dst: dst, src: src, dt: dt, root: root})
+	return g.do(OpScatter, s, args{dst: dst, src: src, dt: dt, root: root})
 }
 
 // Barrier implements Communicator.
-func (g *group) Barrier(s *Site) error { return g.do(opBarrier, s, args{}) }
+func (g *group) Barrier(s *Site) error { return g.do(OpBarrier, s, args{}) }
 
 // Send implements Communicator.
 func (g *group) Send(s *Site, buf []byte, dt DType, to int) error {
-	return g.do(opSend, s, args{src: buf, dt: dt, root: to})
+	return g.do(OpSend, s, args{src: buf, dt: dt, root: to})
 }
 
 // Recv implements Communicator.
 func (g *group) Recv(s *Site, buf []byte, dt DType, from int) error {
-	return g.do(opRecv, s, args{dst: buf, dt: dt, root: from})
+	return g.do(OpRecv, s, args{dst: buf, dt: dt, root: from})
 }
 
 // Abort implements Communicator.
@@ -125,7 +125,7 @@ type args struct {
 }
 
 // do runs one operation from checking its arguments to its error.
-func (g *group) do(op opcode, s *Site, a args) error {
+func (g *group) do(op Op, s *Site, a args) error {
 	w := g.w
 	if s == nil {
 		s = noSite
@@ -144,9 +144,9 @@ func (g *group) do(op opcode, s *Site, a args) error {
 	}
 	c := &g.c
 	switch op {
-	case opSend:
+	case OpSend:
 		c = &g.sends[a.root]
-	case opRecv:
+	case OpRecv:
 		c = &g.recvs[a.root]
 	}
 	c.op, c.site, c.dt, c.red, c.root, c.dst, c.src = op, s, a.dt, a.red, a.root, a.dst, a.src
@@ -164,9 +164,9 @@ func (g *group) do(op opcode, s *Site, a args) error {
 
 func (g *group) dispatch(c *call) *failure {
 	switch {
-	case c.op == opSend:
+	case c.op == OpSend:
 		return g.be.send(c)
-	case c.op == opRecv:
+	case c.op == OpRecv:
 		return g.be.recv(c)
 	case g.be != nil:
 		return g.be.collective(c)
@@ -187,9 +187,9 @@ func copyBlock(dst, src []byte) {
 }
 
 // check returns what is wrong with the arguments, or "".
-func (g *group) check(op opcode, a *args) string {
+func (g *group) check(op Op, a *args) string {
 	n := len(g.ranks)
-	if op == opBarrier {
+	if op == OpBarrier {
 		return ""
 	}
 	es := a.dt.Size()
@@ -206,29 +206,29 @@ func (g *group) check(op opcode, a *args) string {
 		return fmt.Sprintf("buffer is not aligned to %d bytes for %s", es, a.dt)
 	case a.root < 0 || a.root >= n:
 		return fmt.Sprintf("rank %d is not in a group of %d ranks", a.root, n)
-	case (op == opSend || op == opRecv) && a.root == g.rank:
+	case (op == OpSend || op == OpRecv) && a.root == g.rank:
 		return "a rank cannot send to itself"
 	}
 	return g.checkSizes(op, a)
 }
 
-func (g *group) checkSizes(op opcode, a *args) string {
+func (g *group) checkSizes(op Op, a *args) string {
 	n := len(g.ranks)
 	whole, block := a.dst, a.src
 	switch op {
-	case opGather:
+	case OpGather:
 		if g.rank != a.root {
 			return ""
 		}
-	case opScatter:
+	case OpScatter:
 		if g.rank != a.root {
 			a.src = nil
 			return ""
 		}
 		whole, block = a.src, a.dst
-	case opReduceScatter:
+	case OpReduceScatter:
 		whole, block = a.src, a.dst
-	case opAllToAll:
+	case OpAllToAll:
 		switch {
 		case len(a.dst) != len(a.src) || len(a.src)%(n*a.dt.Size()) != 0:
 			return fmt.Sprintf("buffers of %d and %d bytes are not %d equal blocks", len(a.dst), len(a.src), n)
@@ -236,7 +236,7 @@ func (g *group) checkSizes(op opcode, a *args) string {
 			return "the buffers of an all_to_all overlap"
 		}
 		return ""
-	case opAllGather:
+	case OpAllGather:
 	default:
 		return ""
 	}

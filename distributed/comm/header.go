@@ -10,7 +10,7 @@ import (
 // that ranks that have come apart stop before they mix their bytes.
 //
 //	0  u64 number of the call within its group (or within its pair, send/recv)
-//	8  u8 opcode, u8 dtype, u8 reduction, u8 zero
+//	8  u8 Op, u8 dtype, u8 reduction, u8 zero
 //	12 u32 root
 //	16 u64 bytes of the caller's buffer
 //	24 u64 FNV-1a of the tensor's name
@@ -25,7 +25,7 @@ const (
 // call is one operation in progress: its arguments, checked, and its header.
 // Calls are kept by their group and used again, so that none is allocated.
 type call struct {
-	op       opcode
+	op       Op
 	dt       DType
 	red      ReduceOp
 	root     int // root of rooted operations; the peer of send and recv
@@ -39,7 +39,7 @@ type call struct {
 // operations, else of one rank's block.
 func (c *call) bytes() int {
 	switch c.op {
-	case opAllGather, opGather, opSend:
+	case OpAllGather, OpGather, OpSend:
 		return len(c.src)
 	}
 	return len(c.dst)
@@ -52,10 +52,10 @@ func (c *call) encode() {
 	le := binary.LittleEndian
 	le.PutUint64(h, c.seq)
 	op, root := c.op, c.root
-	if op == opRecv {
-		op = opSend
+	if op == OpRecv {
+		op = OpSend
 	}
-	if op == opSend || !op.rooted() {
+	if op == OpSend || !op.rooted() {
 		root = 0
 	}
 	h[8], h[9], h[10], h[11] = byte(op), byte(c.dt), byte(c.red), 0
@@ -86,21 +86,21 @@ func (c *call) agrees(peer []byte) bool {
 // trusted to be gtc programs, but lengths are checked all the same.
 func describeHeader(h []byte) string {
 	le := binary.LittleEndian
-	op := opcode(h[8])
+	op := Op(h[8])
 	n := min(int(h[32]), maxTensor)
 	tensor := string(h[33 : 33+n])
 	at := 33 + n
 	loc := h[at+1:]
 	loc = loc[:min(int(h[at]), len(loc))]
 	s := fmt.Sprintf("%s of %q", op, tensor)
-	if op == opSend {
+	if op == OpSend {
 		s = fmt.Sprintf("send/recv of %q", tensor)
 	}
-	if op == opBarrier && tensor == "" {
+	if op == OpBarrier && tensor == "" {
 		s = "barrier"
 	}
 	s += fmt.Sprintf(" (call %d", le.Uint64(h))
-	if op != opBarrier {
+	if op != OpBarrier {
 		s += fmt.Sprintf(", %s, %d bytes", DType(h[9]), le.Uint64(h[16:]))
 	}
 	if op.reduces() {
@@ -119,7 +119,7 @@ func describeHeader(h []byte) string {
 // String names the call as errors do: all_reduce of "d_w" (model.py:41).
 func (c *call) String() string { return siteString(c.op, c.site) }
 
-func siteString(op opcode, s *Site) string {
+func siteString(op Op, s *Site) string {
 	name := op.String()
 	if s == nil {
 		return name

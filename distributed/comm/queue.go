@@ -28,7 +28,7 @@ type Queue struct {
 }
 
 type queued struct {
-	op   opcode
+	op   Op
 	site *Site
 	args
 }
@@ -61,32 +61,32 @@ func (q *Queue) run() {
 
 func (q *Queue) call(j queued) error {
 	switch c := q.c; j.op {
-	case opAllReduce:
+	case OpAllReduce:
 		return c.AllReduce(j.site, j.dst, j.dt, j.red)
-	case opReduce:
+	case OpReduce:
 		return c.Reduce(j.site, j.dst, j.dt, j.red, j.root)
-	case opBroadcast:
+	case OpBroadcast:
 		return c.Broadcast(j.site, j.dst, j.dt, j.root)
-	case opAllGather:
+	case OpAllGather:
 		return c.AllGather(j.site, j.dst, j.src, j.dt)
-	case opReduceScatter:
+	case OpReduceScatter:
 		return c.ReduceScatter(j.site, j.dst, j.src, j.dt, j.red)
-	case opAllToAll:
+	case OpAllToAll:
 		return c.AllToAll(j.site, j.dst, j.src, j.dt)
-	case opGather:
+	case OpGather:
 		return c.Gather(j.site, j.dst, j.src, j.dt, j.root)
-	case opScatter:
+	case OpScatter:
 		return c.Scatter(j.site, j.dst, j.src, j.dt, j.root)
-	case opSend:
+	case OpSend:
 		return c.Send(j.site, j.src, j.dt, j.root)
-	case opRecv:
+	case OpRecv:
 		return c.Recv(j.site, j.dst, j.dt, j.root)
 	default:
 		return c.Barrier(j.site)
 	}
 }
 
-func (q *Queue) issue(op opcode, s *Site, a args) uint64 {
+func (q *Queue) issue(op Op, s *Site, a args) uint64 {
 	q.mu.Lock()
 	q.issued++
 	seq := q.issued
@@ -119,53 +119,53 @@ func (q *Queue) Close() error {
 
 // AllReduce issues Communicator.AllReduce; buf may not be touched until Wait.
 func (q *Queue) AllReduce(s *Site, buf []byte, dt DType, op ReduceOp) uint64 {
-	return q.issue(opAllReduce, s, args{dst: buf, dt: dt, red: op})
+	return q.issue(OpAllReduce, s, args{dst: buf, dt: dt, red: op})
 }
 
 // Reduce issues Communicator.Reduce.
 func (q *Queue) Reduce(s *Site, buf []byte, dt DType, op ReduceOp, root int) uint64 {
-	return q.issue(opReduce, s, args{dst: buf, dt: dt, red: op, root: root})
+	return q.issue(OpReduce, s, args{dst: buf, dt: dt, red: op, root: root})
 }
 
 // Broadcast issues Communicator.Broadcast.
 func (q *Queue) Broadcast(s *Site, buf []byte, dt DType, root int) uint64 {
-	return q.issue(opBroadcast, s, args{dst: buf, dt: dt, root: root})
+	return q.issue(OpBroadcast, s, args{dst: buf, dt: dt, root: root})
 }
 
 // AllGather issues Communicator.AllGather.
 func (q *Queue) AllGather(s *Site, dst, src []byte, dt DType) uint64 {
-	return q.issue(opAllGather, s, args{dst: dst, src: src, dt: dt})
+	return q.issue(OpAllGather, s, args{dst: dst, src: src, dt: dt})
 }
 
 // ReduceScatter issues Communicator.ReduceScatter.
 func (q *Queue) ReduceScatter(s *Site, dst, src []byte, dt DType, op ReduceOp) uint64 {
-	return q.issue(opReduceScatter, s, args{dst: dst, src: src, dt: dt, red: op})
+	return q.issue(OpReduceScatter, s, args{dst: dst, src: src, dt: dt, red: op})
 }
 
 // AllToAll issues Communicator.AllToAll.
 func (q *Queue) AllToAll(s *Site, dst, src []byte, dt DType) uint64 {
-	return q.issue(opAllToAll, s, args{dst: dst, src: src, dt: dt})
+	return q.issue(OpAllToAll, s, args{dst: dst, src: src, dt: dt})
 }
 
 // Gather issues Communicator.Gather.
 func (q *Queue) Gather(s *Site, dst, src []byte, dt DType, root int) uint64 {
-	return q.issue(opGather, s, args{dst: dst, src: src, dt: dt, root: root})
+	return q.issue(OpGather, s, args{dst: dst, src: src, dt: dt, root: root})
 }
 
 // Scatter issues Communicator.Scatter.
 func (q *Queue) Scatter(s *Site, dst, src []byte, dt DType, root int) uint64 {
-	return q.issue(opScatter, s, args{dst: dst, src: src, dt: dt, root: root})
+	return q.issue(OpScatter, s, args{dst: dst, src: src, dt: dt, root: root})
 }
 
 // Send issues Communicator.Send.
 func (q *Queue) Send(s *Site, buf []byte, dt DType, to int) uint64 {
-	return q.issue(opSend, s, args{src: buf, dt: dt, root: to})
+	return q.issue(OpSend, s, args{src: buf, dt: dt, root: to})
 }
 
 // Recv issues Communicator.Recv.
 func (q *Queue) Recv(s *Site, buf []byte, dt DType, from int) uint64 {
-	return q.issue(opRecv, s, args{dst: buf, dt: dt, root: from})
+	return q.issue(OpRecv, s, args{dst: buf, dt: dt, root: from})
 }
 
 // Barrier issues Communicator.Barrier.
-func (q *Queue) Barrier(s *Site) uint64 { return q.issue(opBarrier, s, args{}) }
+func (q *Queue) Barrier(s *Site) uint64 { return q.issue(OpBarrier, s, args{}) }

@@ -75,16 +75,16 @@ func (b *shm) collective(c *call) *failure {
 	n := b.seg.n
 	b.g.note(c, algShared)
 	switch c.op {
-	case opBarrier:
+	case OpBarrier:
 		return b.pipe(c, 1)
-	case opAllReduce:
+	case OpAllReduce:
 		if len(c.dst) <= smallReduce {
 			return b.pipe(c, 1)
 		}
 		return b.allReduce(c)
-	case opReduceScatter, opAllToAll, opScatter:
+	case OpReduceScatter, OpAllToAll, OpScatter:
 		block := len(c.dst)
-		if c.op == opAllToAll {
+		if c.op == OpAllToAll {
 			block /= n
 		}
 		return b.pipe(c, pieces(block, b.blockPiece()))
@@ -133,18 +133,18 @@ func span(size, piece, t int) (lo, hi int) {
 func (b *shm) put(c *call, t int, stage []byte) {
 	me := b.g.rank
 	switch c.op {
-	case opAllReduce:
+	case OpAllReduce:
 		copy(stage, c.dst)
-	case opReduce, opBroadcast:
-		if (c.op == opBroadcast) == (me == c.root) {
+	case OpReduce, OpBroadcast:
+		if (c.op == OpBroadcast) == (me == c.root) {
 			lo, hi := span(len(c.dst), len(stage), t)
 			copy(stage, c.dst[lo:hi])
 		}
-	case opAllGather, opGather:
+	case OpAllGather, OpGather:
 		lo, hi := span(len(c.src), len(stage), t)
 		copy(stage, c.src[lo:hi])
-	case opReduceScatter, opAllToAll, opScatter:
-		if c.op == opScatter && me != c.root {
+	case OpReduceScatter, OpAllToAll, OpScatter:
+		if c.op == OpScatter && me != c.root {
 			return
 		}
 		n, piece := b.seg.n, b.blockPiece()
@@ -162,12 +162,12 @@ func (b *shm) put(c *call, t int, stage []byte) {
 func (b *shm) get(c *call, t, p int) {
 	me, n, chunk := b.g.rank, b.seg.n, b.seg.chunk
 	switch c.op {
-	case opAllReduce:
+	case OpAllReduce:
 		for r := range n {
 			b.srcs[r] = b.seg.stage(r, p)[:len(c.dst)]
 		}
 		reduceInto(c.dst, b.srcs, c.dt, c.red)
-	case opReduce:
+	case OpReduce:
 		if me == c.root {
 			lo, hi := span(len(c.dst), chunk, t)
 			for r := range n {
@@ -176,13 +176,13 @@ func (b *shm) get(c *call, t, p int) {
 			b.srcs[me] = c.dst[lo:hi]
 			reduceInto(c.dst[lo:hi], b.srcs, c.dt, c.red)
 		}
-	case opBroadcast:
+	case OpBroadcast:
 		if me != c.root {
 			lo, hi := span(len(c.dst), chunk, t)
 			copy(c.dst[lo:hi], b.seg.stage(c.root, p))
 		}
-	case opAllGather, opGather:
-		if c.op == opGather && me != c.root {
+	case OpAllGather, OpGather:
+		if c.op == OpGather && me != c.root {
 			return
 		}
 		lo, hi := span(len(c.src), chunk, t)
@@ -204,7 +204,7 @@ func (b *shm) getBlock(c *call, t, p int) {
 	me, n, piece := b.g.rank, b.seg.n, b.blockPiece()
 	at := me * piece
 	switch c.op {
-	case opReduceScatter:
+	case OpReduceScatter:
 		lo, hi := span(len(c.dst), piece, t)
 		for r := range n {
 			b.srcs[r] = b.seg.stage(r, p)[at : at+hi-lo]
@@ -212,7 +212,7 @@ func (b *shm) getBlock(c *call, t, p int) {
 		own := me * len(c.dst)
 		b.srcs[me] = c.src[own+lo : own+hi]
 		reduceInto(c.dst[lo:hi], b.srcs, c.dt, c.red)
-	case opAllToAll:
+	case OpAllToAll:
 		block := len(c.dst) / n
 		lo, hi := span(block, piece, t)
 		for r := range n {
@@ -223,7 +223,7 @@ func (b *shm) getBlock(c *call, t, p int) {
 				copy(d, b.seg.stage(r, p)[at:])
 			}
 		}
-	case opScatter:
+	case OpScatter:
 		lo, hi := span(len(c.dst), piece, t)
 		if me == c.root {
 			own := me * len(c.dst)

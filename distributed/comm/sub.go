@@ -10,7 +10,7 @@ import (
 func (g *group) Sub(name string, ranks []int) (Communicator, error) {
 	w := g.w
 	site := &Site{Collective: "sub-group", Tensor: name}
-	c := &call{op: opBarrier, site: site}
+	c := &call{op: OpBarrier, site: site}
 	if f := w.failed.Load(); f != nil {
 		return nil, w.errorFor(c, f)
 	}
@@ -64,6 +64,8 @@ func (g *group) form(s *group, ranks []int, site *Site) error {
 	case g.w.mem != nil:
 		s.be = g.w.mem.join(s)
 		return nil
+	case g.w.driver:
+		return g.formDriven(s, ranks, site)
 	}
 	be, err := agreeShm(s, &parentMessenger{g: g, ranks: ranks, site: site})
 	if err == nil && be == nil {
@@ -71,7 +73,7 @@ func (g *group) form(s *group, ranks []int, site *Site) error {
 	}
 	if err != nil {
 		f := g.w.fail(&failure{kind: KindAborted, rank: g.w.rank, detail: err.Error()})
-		return g.w.errorFor(&call{op: opBarrier, site: site}, f)
+		return g.w.errorFor(&call{op: OpBarrier, site: site}, f)
 	}
 	s.be = be
 	return nil

@@ -18,13 +18,13 @@ func (b *tcp) collective(c *call) *failure {
 
 func (b *tcp) run(c *call) *failure {
 	switch c.op {
-	case opBarrier:
+	case OpBarrier:
 		b.g.note(c, algDirect)
 		if f := b.toAll(c, true, nil); f != nil {
 			return f
 		}
 		return b.headers(c)
-	case opAllReduce:
+	case OpAllReduce:
 		switch a := b.choose(c); {
 		case a == algHalving:
 			return b.halve(c)
@@ -34,20 +34,20 @@ func (b *tcp) run(c *call) *failure {
 			return b.smallAllReduce(c)
 		}
 		return b.allReduce(c)
-	case opReduceScatter:
+	case OpReduceScatter:
 		own := c.src[b.g.rank*len(c.dst):][:len(c.dst)]
 		if f := b.scatterBlocks(c, c.src); f != nil {
 			return f
 		}
 		return b.sum(c, c.dst, own)
-	case opAllGather:
+	case OpAllGather:
 		if b.choose(c) == algRing {
 			return b.ringAllGather(c)
 		}
 		return b.allGather(c)
-	case opAllToAll:
+	case OpAllToAll:
 		return b.allToAll(c)
-	case opBroadcast:
+	case OpBroadcast:
 		return b.broadcast(c)
 	default:
 		return b.rootOp(c)
@@ -275,15 +275,15 @@ func (b *tcp) broadcast(c *call) *failure {
 func (b *tcp) rootOp(c *call) *failure {
 	me := b.g.rank
 	switch {
-	case c.op == opReduce && me == c.root:
+	case c.op == OpReduce && me == c.root:
 		return b.sum(c, c.dst, c.dst)
-	case c.op == opReduce:
+	case c.op == OpReduce:
 		return b.peers[c.root].post(c.hdr[:], c.dst, c)
-	case c.op == opGather && me != c.root:
+	case c.op == OpGather && me != c.root:
 		return b.peers[c.root].post(c.hdr[:], c.src, c)
-	case c.op == opScatter && me != c.root:
+	case c.op == OpScatter && me != c.root:
 		return b.take(c.root, c, c.dst)
-	case c.op == opScatter:
+	case c.op == OpScatter:
 		if f := b.scatterBlocks(c, c.src); f != nil {
 			return f
 		}

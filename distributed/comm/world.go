@@ -22,6 +22,8 @@ type world struct {
 
 	ctl  *control // control connections; nil in process or alone
 	mem  *memHub  // in-process peers, or nil
+	// driver says that a Driver moves the bytes of all groups.
+	driver bool
 	net  *network // data connections, or nil
 	hub  []peerAddr
 	root *group
@@ -35,7 +37,7 @@ type world struct {
 // can blame the rank that holds everybody up.
 type waiting struct {
 	on   int // rank in the job; -1 when not waiting
-	op   opcode
+	op   Op
 	site *Site
 }
 
