@@ -34,6 +34,7 @@ type Options struct {
 	Pass   pass.Options      // loss, optimizer, parallelism
 	Out    string            // output folder
 	Build  bool              // also build bin/rank-N
+	Comm   string            // what they talk by: local (or empty) or mpi
 	Source bool              // also keep the model and the options in the folder, so that it explains and exports itself
 	Flags  map[string]string // as given, for the record in gtc.json
 
@@ -178,7 +179,7 @@ func binaries(ctx context.Context, o *Options, ranks int) error {
 	if o.Building != nil {
 		defer o.Building()()
 	}
-	return build.Binaries(ctx, o.Out, ranks)
+	return build.Binaries(ctx, o.Out, ranks, o.Comm)
 }
 
 // write completes the folder and puts it on disk, weights included. The manifest is the first result's.

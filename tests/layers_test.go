@@ -26,6 +26,7 @@ both  runtime/npz runtime/safetensors runtime/printable
 
 run   runtime/mem runtime/trace runtime/device/cpu distributed/comm
 test  distributed/comm/commtest
+run   distributed/comm/mpi
 run   runtime/data runtime/ckpt
 run   runtime/train
 

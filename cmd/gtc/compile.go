@@ -36,6 +36,7 @@ to one, bin/ranks, which is the rank that RANK says, or the name it was started 
 	m.optimizerFlags(fs)
 	fs.IntVar(&m.opt.Pass.Threads, "threads", 0, "threads of each rank when gtc run starts it; 0 is its share of the processors")
 	fs.BoolVar(&m.opt.Pass.Forward, "forward", false, "keep the plain forward pass in the program, for gtc run --dump-forward")
+	fs.StringVar(&m.opt.Comm, "comm", "local", "`LIBRARY` by which the ranks talk: local (shared memory, TCP between hosts) or mpi (an installed MPI; start the ranks with mpirun)")
 	fs.BoolVar(&noBuild, "no-build", false, "write the folder without building the programs")
 	m.passFlags(fs)
 	fs.BoolVarP(&verbose, "verbose", "v", false, "print what each pass did and did not do, and the time it took")
@@ -126,13 +127,21 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 		line("proven", "%d ranks: each collective and message has its counterpart on every rank, and no ranks wait for one another forever", r.Ranks)
 	}
 	if !o.Build {
-		line("written", "%s in %.1f s; not built: go build -o bin/ ./cmd/... in it does that", o.Out, (res.LowerTime + res.BuildTime).Seconds())
+		how := "go build"
+		if o.Comm == "mpi" {
+			how = "CC=mpicc go build -tags mpi"
+		}
+		line("written", "%s in %.1f s; not built: %s -o bin/ ./cmd/... in it does that", o.Out, (res.LowerTime + res.BuildTime).Seconds(), how)
 		return
 	}
 	line("built", "%s/bin in %.1f s (passes %.1f s, code and build %.1f s)", o.Out, (res.LowerTime + res.BuildTime).Seconds(),
 		res.LowerTime.Seconds(), res.BuildTime.Seconds())
 	if infers {
 		line("infer", "gtc run %s --inputs IN.npz --dump-forward OUT.npz", o.Out)
+		return
+	}
+	if o.Comm == "mpi" {
+		line("train", "mpirun -n %d %s/bin/ranks --data DATA", m.Ranks, o.Out)
 		return
 	}
 	line("train", "gtc run %s --data DATA", o.Out)

@@ -173,8 +173,14 @@ func (m *modelFlags) supported() error {
 		return unsupported("--target " + m.target)
 	case m.memory != "":
 		return unsupported("--memory")
+	case m.opt.Comm == "nccl":
+		return unsupported("--comm nccl (it comes with --target cuda)")
 	}
-	return nil
+	switch m.opt.Comm {
+	case "", "local", "mpi":
+		return nil
+	}
+	return compiler.Input(fmt.Errorf("--comm %q: it is local or mpi", m.opt.Comm))
 }
 
 // ruleFlags are the optimizer's flags that not every rule reads, and scheduleFlags those of the schedule, by what reads them.

@@ -250,7 +250,7 @@ Of the programs, under gtc run or alone:
   GTC_NAN=1           stop at the first call that makes a NaN, and name it; 2: at the first infinity too
   GTC_HASH=1          checksums of loss, parameters and state of each rank after each step; 2: of what every call makes
   GTC_PROFILE=1       where the time went, at exit, of rank 0; 2: of every rank
-  GTC_DEBUG=1         what was loaded; 2: the memory map; 3: each function; 4: each call
+  GTC_DEBUG=1         what was loaded, and how each collective is done; 2: the memory map; 3: each function; 4: each call
   --trace FILE        every call and collective in time, for chrome://tracing
 
 Of the job:
@@ -258,7 +258,8 @@ Of the job:
   GTC_TOKEN=SECRET    needed by every rank when MASTER_ADDR is not this machine
   GTC_PORT=N          the port to meet at, instead of MASTER_PORT
   GTC_TIMEOUT=30s     longest wait for another rank without progress, when --timeout does not say
-  GTC_COMM=auto       shm or tcp: what the ranks talk through
+  GTC_COMM=auto       shm or tcp: what the ranks talk through; mpi in programs of --comm mpi
+  GTC_COMM_ALGORITHM=auto  direct, halving or ring: how they add and gather over TCP
   GTC_SHM_DIR=FOLDER  where shared memory files are made, when /dev/shm is too small
   OMP_NUM_THREADS=N   threads of a rank, when --threads does not say`,
 	}

@@ -210,19 +210,38 @@ func vendor(files map[string][]byte, f *Folder) error {
 	return nil
 }
 
-// Binaries builds the programs of dir, a folder of so many ranks: bin/ranks, and bin/rank-N where they are no links.
-// Nothing is downloaded. An error carries the toolchain's output.
-func Binaries(ctx context.Context, dir string, ranks int) error {
+// Local and MPI are the libraries by which ranks can talk to each other: gtc's own, which is always there, and an
+// installed MPI beside it.
+const (
+	Local = "local"
+	MPI   = "mpi"
+)
+
+// Binaries builds the programs of dir, a folder of so many ranks that talk by comm: bin/ranks, and bin/rank-N where they are
+// no links. Nothing is downloaded. An error carries the toolchain's output.
+func Binaries(ctx context.Context, dir string, ranks int, comm string) error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("the Go toolchain is needed to build rank programs: %w", err)
+	}
+	args := []string{"build", "-trimpath", "-ldflags=-s -w"}
+	env := []string{"GOFLAGS=-mod=vendor", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local", "CGO_ENABLED=1"}
+	if comm == MPI {
+		if _, err := exec.LookPath("mpicc"); err != nil {
+			return fmt.Errorf("--comm mpi needs MPI's C compiler (on Debian: apt-get install libopenmpi-dev openmpi-bin): %w", err)
+		}
+		// mpicc is the C compiler with MPI's paths. The one that it calls is its own choice, unless the user has made one.
+		if cc := os.Getenv("CC"); cc != "" && cc != "mpicc" {
+			env = append(env, "OMPI_CC="+cc, "MPICH_CC="+cc)
+		}
+		args, env = append(args, "-tags", MPI), append(env, "CC=mpicc")
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(abs, "bin")+string(filepath.Separator), "./cmd/...")
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", filepath.Join(abs, "bin")+string(filepath.Separator), "./cmd/...")...)
 	cmd.Dir = abs
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=vendor", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local", "CGO_ENABLED=1")
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("building the rank programs in %s: %w\n%s", dir, err, bytes.TrimSpace(out))

@@ -181,7 +181,7 @@ func buildMany(dir string, jobs []*Job, packages int, opt string) error {
 	if err := build.Write(f); err != nil {
 		return err
 	}
-	return build.Binaries(context.Background(), dir, 0)
+	return build.Binaries(context.Background(), dir, 0, build.Local)
 }
 
 // faults finds the generated functions that the C compiler complains about.

@@ -20,13 +20,13 @@ type world struct {
 	waitMu sync.Mutex
 	wait   waiting
 
-	ctl  *control // control connections; nil in process or alone
-	mem  *memHub  // in-process peers, or nil
+	ctl *control // control connections; nil in process or alone
+	mem *memHub  // in-process peers, or nil
 	// driver says that a Driver moves the bytes of all groups.
 	driver bool
-	net  *network // data connections, or nil
-	hub  []peerAddr
-	root *group
+	net    *network // data connections, or nil
+	hub    []peerAddr
+	root   *group
 
 	mu     sync.Mutex
 	groups []*group

@@ -45,6 +45,7 @@ func Cases(order Order) []Case {
 	}
 	return append(list,
 		Case{Name: "several pieces", Run: func(c comm.Communicator) error { return pieces(c, order) }},
+		Case{Name: "buffers beside pointers", Run: besidePointers},
 		Case{Name: "sub-groups", Ranks: 4, Run: subGroups},
 		Case{Name: "concurrent groups", Ranks: 3, Run: concurrentGroups},
 		Case{Name: "messages beside collectives", Ranks: 2, Run: beside},
@@ -114,6 +115,28 @@ func pieces(c comm.Communicator, order Order) error {
 		}
 	}
 	return reductions(c, 70_001, comm.BF16, comm.Avg, comparison(c, comm.BF16, comm.Avg, order))
+}
+
+// besidePointers has buffers in an object that holds pointers, as the counters
+// of a rank program are: libraries that are called through cgo may not mind.
+func besidePointers(c comm.Communicator) error {
+	type counters struct {
+		name   *string
+		sum    [2]float32
+		others []*counters
+	}
+	name := "loss"
+	x := &counters{name: &name, sum: [2]float32{float32(c.Rank() + 1), 1}}
+	x.others = []*counters{x}
+	buf := unsafe.Slice((*byte)(unsafe.Pointer(&x.sum[0])), 8)
+	if err := c.AllReduce(Site("loss"), buf, comm.F32, comm.Sum); err != nil {
+		return err
+	}
+	n := float32(c.Size())
+	if want := [2]float32{n * (n + 1) / 2, n}; x.sum != want {
+		return fmt.Errorf("sums beside pointers are %v, want %v", x.sum, want)
+	}
+	return c.Broadcast(Site("loss"), buf, comm.F32, 0)
 }
 
 // huge moves 100 MB for each rank. Sums are of small whole numbers, which are

@@ -116,64 +116,64 @@ int gtc_mpi_barrier(MPI_Comm c, double timeout) {
 	return finish(MPI_Ibarrier(c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_bcast(void *buf, int n, int size, int root, MPI_Comm c, double timeout) {
+int gtc_mpi_bcast(uintptr_t buf, int n, int size, int root, MPI_Comm c, double timeout) {
 	MPI_Request r;
-	return finish(MPI_Ibcast(buf, n, element(size), root, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+	return finish(MPI_Ibcast((void *)buf, n, element(size), root, c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_allgather(void *dst, const void *src, int n, int size, int own, MPI_Comm c, double timeout) {
-	MPI_Request r;
-	MPI_Datatype t = element(size);
-	return finish(MPI_Iallgather(own ? MPI_IN_PLACE : src, n, t, dst, n, t, c, &r), &r, MPI_STATUS_IGNORE, timeout);
-}
-
-int gtc_mpi_allgatherv(void *buf, const int *n, const int *at, int size, MPI_Comm c, double timeout) {
+int gtc_mpi_allgather(uintptr_t dst, uintptr_t src, int n, int size, int own, MPI_Comm c, double timeout) {
 	MPI_Request r;
 	MPI_Datatype t = element(size);
-	return finish(MPI_Iallgatherv(MPI_IN_PLACE, 0, t, buf, n, at, t, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+	return finish(MPI_Iallgather(own ? MPI_IN_PLACE : (void *)src, n, t, (void *)dst, n, t, c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_alltoall(void *dst, const void *src, int n, int size, MPI_Comm c, double timeout) {
+int gtc_mpi_allgatherv(uintptr_t buf, const int *n, const int *at, int size, MPI_Comm c, double timeout) {
 	MPI_Request r;
 	MPI_Datatype t = element(size);
-	return finish(MPI_Ialltoall(src, n, t, dst, n, t, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+	return finish(MPI_Iallgatherv(MPI_IN_PLACE, 0, t, (void *)buf, n, at, t, c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_alltoallv(void *dst, const int *dn, const int *dat, const void *src, const int *sn, const int *sat, int size,
+int gtc_mpi_alltoall(uintptr_t dst, uintptr_t src, int n, int size, MPI_Comm c, double timeout) {
+	MPI_Request r;
+	MPI_Datatype t = element(size);
+	return finish(MPI_Ialltoall((void *)src, n, t, (void *)dst, n, t, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+}
+
+int gtc_mpi_alltoallv(uintptr_t dst, const int *dn, const int *dat, uintptr_t src, const int *sn, const int *sat, int size,
 	MPI_Comm c, double timeout) {
 	MPI_Request r;
 	MPI_Datatype t = element(size);
-	return finish(MPI_Ialltoallv(src, sn, sat, t, dst, dn, dat, t, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+	return finish(MPI_Ialltoallv((void *)src, sn, sat, t, (void *)dst, dn, dat, t, c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_gather(void *dst, const void *src, int n, int size, int own, int root, MPI_Comm c, double timeout) {
+int gtc_mpi_gather(uintptr_t dst, uintptr_t src, int n, int size, int own, int root, MPI_Comm c, double timeout) {
 	MPI_Request r;
 	MPI_Datatype t = element(size);
-	return finish(MPI_Igather(own ? MPI_IN_PLACE : src, n, t, dst, n, t, root, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+	return finish(MPI_Igather(own ? MPI_IN_PLACE : (void *)src, n, t, (void *)dst, n, t, root, c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_gatherv(void *dst, const int *n, const int *at, const void *src, int mine, int size, int root, MPI_Comm c, double timeout) {
+int gtc_mpi_gatherv(uintptr_t dst, const int *n, const int *at, uintptr_t src, int mine, int size, int root, MPI_Comm c, double timeout) {
 	MPI_Request r;
 	MPI_Datatype t = element(size);
-	return finish(MPI_Igatherv(src, mine, t, dst, n, at, t, root, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+	return finish(MPI_Igatherv((void *)src, mine, t, (void *)dst, n, at, t, root, c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_scatter(void *dst, const void *src, int n, int size, int own, int root, MPI_Comm c, double timeout) {
+int gtc_mpi_scatter(uintptr_t dst, uintptr_t src, int n, int size, int own, int root, MPI_Comm c, double timeout) {
 	MPI_Request r;
 	MPI_Datatype t = element(size);
-	return finish(MPI_Iscatter(src, n, t, own ? MPI_IN_PLACE : dst, n, t, root, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+	return finish(MPI_Iscatter((void *)src, n, t, own ? MPI_IN_PLACE : (void *)dst, n, t, root, c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_send(const void *buf, int n, int size, int to, MPI_Comm c, double timeout) {
+int gtc_mpi_send(uintptr_t buf, int n, int size, int to, MPI_Comm c, double timeout) {
 	MPI_Request r;
-	return finish(MPI_Isend(buf, n, element(size), to, 0, c, &r), &r, MPI_STATUS_IGNORE, timeout);
+	return finish(MPI_Isend((void *)buf, n, element(size), to, 0, c, &r), &r, MPI_STATUS_IGNORE, timeout);
 }
 
-int gtc_mpi_recv(void *buf, int n, int size, int from, MPI_Comm c, double timeout, int *got) {
+int gtc_mpi_recv(uintptr_t buf, int n, int size, int from, MPI_Comm c, double timeout, int *got) {
 	MPI_Request r;
 	MPI_Status s;
 	*got = n;
-	int code = finish(MPI_Irecv(buf, n, element(size), from, 0, c, &r), &r, &s, timeout);
+	int code = finish(MPI_Irecv((void *)buf, n, element(size), from, 0, c, &r), &r, &s, timeout);
 	if (code != 0)
 		return code;
 	if ((code = MPI_Get_count(&s, element(size), got)) != 0)

@@ -197,11 +197,11 @@ func (d *driver) move(c *comm.Call) C.int {
 func (d *driver) seconds() C.double { return C.double(d.timeout.Seconds()) }
 
 // at is where b starts. MPI gets an address for no bytes too.
-func at(b []byte) unsafe.Pointer {
+func at(b []byte) C.uintptr_t {
 	if len(b) == 0 {
-		return unsafe.Pointer(&nothing)
+		b = nothing[:]
 	}
-	return unsafe.Pointer(unsafe.SliceData(b))
+	return C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
 var nothing [8]byte
