@@ -46,6 +46,10 @@ func (g *generator) collective(op *ir.Op) (*comm, error) {
 		cm.axis, dim = a.Axis, max(outer(a.Split, op.In[0].Type.Dims), outer(a.Join, op.Out[0].Type.Dims))
 	case ops.SendAttrs:
 		cm.axis, cm.peer, cm.tensor, cm.bytes = a.Axis, a.Peer, a.Tag, op.In[0].Type.Bytes()
+		if to := g.stashOf(op.In[0]); to != nil && to.Offset != cm.source {
+			cm.before = []pass.Copy{{From: cm.source, To: to.Offset, Bytes: cm.bytes}}
+			cm.source = to.Offset
+		}
 	case ops.RecvAttrs:
 		cm.axis, cm.peer, cm.tensor = a.Axis, a.Peer, a.Tag
 	default:
@@ -55,6 +59,17 @@ func (g *generator) collective(op *ir.Op) (*comm, error) {
 		return nil, ir.Errorf(op.Loc, "%s along dimension %d: the run-time joins parts along the outermost dimension only", op.Def.Name, dim)
 	}
 	return cm, nil
+}
+
+// stashOf is the stash that keeps v, which the function sends; nil for none. The message leaves from there: what v is a view
+// of may be another function's, which overwrites it while the message is on its way.
+func (g *generator) stashOf(v *ir.Value) *ir.Value {
+	for _, r := range g.f.Results {
+		if r.Value == v && r.Updates != nil && r.Updates.Role == ir.Stash {
+			return r.Updates
+		}
+	}
+	return nil
 }
 
 // outer is 0 when every dim before d has size 1, so that parts along d follow each other in memory.
@@ -71,6 +86,7 @@ func Collectives(m *ir.Module) []abi.Collective {
 	var out []abi.Collective
 	g := &generator{m: m}
 	for _, f := range m.Funcs {
+		g.f = f
 		for _, op := range f.Ops {
 			kind := op.Def.Rules.Collective
 			if kind == "" || kind == "shard_slice" {

@@ -59,6 +59,7 @@ type comm struct {
 type generator struct {
 	places  map[*ir.Value]group.Place // of the function at hand: what templates write into an assembly
 	m       *ir.Module
+	f       *ir.Func
 	plan    pass.Plan
 	stash   bool              // some of the memory has several copies
 	kernels map[string]string // text without name -> name
@@ -138,6 +139,7 @@ func (g *generator) header() []byte {
 
 // function lists the calls of f.
 func (g *generator) function(f *ir.Func) ([]call, error) {
+	g.f = f
 	outs := group.Outputs(f)
 	g.places = group.Places(f)
 	var calls []call

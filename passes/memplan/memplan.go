@@ -151,9 +151,6 @@ func (p *planner) sent() map[string]bool {
 				from[group.Alias(op.In[0])] = true
 			}
 		}
-		for v := range from {
-			names[v.Name] = names[v.Name] || v.Role == ir.Stash && v.Op == nil
-		}
 		for _, r := range f.Results {
 			if r.Updates != nil && r.Updates.Role == ir.Stash && from[group.Alias(r.Value)] {
 				names[r.Updates.Name] = true

@@ -225,6 +225,7 @@ func (p *pipe) kernel(name string, run func(t [][]float32), tensors ...string) C
 		}
 		c.At, lens = append(c.At, at), append(lens, n)
 	}
+	c.Out = []Span{{c.At[0], 4 * lens[0], "f32", tensors[0]}}
 	c.At = append(c.At, 0) // a size that is no offset, whatever its value
 	c.Run = func(b unsafe.Pointer, at []int) int64 {
 		views := make([][]float32, len(lens))
@@ -663,6 +664,38 @@ func TestAStageThatFailsIsNamed(t *testing.T) {
 	for _, want := range []string{"rank 1: step 2: h2 = product: row 5", "rank 1 aborted", `(pipe.py:2) on rank 2`} {
 		if !strings.Contains(o.err, want) {
 			t.Errorf("no %q in\n%s", want, o.err)
+		}
+	}
+}
+
+// A message out of the stash may outlive the function that made what it carries; one that carries what another function made
+// may not, because that one writes there again.
+func TestOnlyOwnMessagesOutliveAFunction(t *testing.T) {
+	send := Call{Comm: &Comm{Kind: "send", Source: 64, Bytes: 64}}
+	for want, calls := range map[bool][]Call{
+		true:  {{Out: []Span{{Offset: 0, Bytes: 128}}}, send},
+		false: {{Out: []Span{{Offset: 0, Bytes: 64}, {Offset: 128, Bytes: 64}}}, send},
+	} {
+		if got := writes(calls, send.Comm); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	copied := send
+	copied.Comm = &Comm{Kind: "send", Source: 64, Bytes: 64, Before: []Copy{{From: 512, To: 64, Bytes: 64}}}
+	if !writes([]Call{copied}, copied.Comm) {
+		t.Error("what is copied before it is sent is its own")
+	}
+	p := newPipe(t, "1f1b", 2, 1, 4)
+	prog := p.rank(t, 0)
+	x, err := readPlan(prog, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, calls := range prog.Funcs {
+		for i, c := range calls {
+			if c.Comm != nil && c.Comm.Kind == "send" && name != FuncEval && !(x.stashed(c.Comm.Source) && writes(calls[:i], c.Comm)) {
+				t.Errorf("@%s: %s is not kept", name, c.Name)
+			}
 		}
 	}
 }
