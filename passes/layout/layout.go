@@ -66,8 +66,9 @@ func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 		}
 	}
 	wishes := func(allowed func(axis string) bool) {
+		sums := p.partial(in) // what may stay a partial sum is combined once, behind the op
 		for i := range want {
-			p.claim(p.rule.Out[i], want[i], allowed)
+			p.claim(p.rule.Out[i], want[i], func(axis string) bool { return allowed(axis) && !slices.Contains(sums, axis) })
 		}
 	}
 	every := func(string) bool { return true }

@@ -52,11 +52,7 @@ func (a *annotator) zero(changed map[string]bool) {
 	}
 	u := a.updates()
 	stage := a.c.Opt.Zero
-	for p, sums := range u.gradients {
-		for _, g := range sums {
-			explain(g, p, stage)
-		}
-	}
+	explain(a.f, u, stage)
 	if stage == 0 {
 		return
 	}
@@ -95,15 +91,19 @@ func (a *annotator) zero(changed map[string]bool) {
 	}
 }
 
-// explain notes why gradient g of p is combined over ranks.
-func explain(g, p *ir.Value, stage int) {
-	name := "the gradient of " + p.Name
-	if len(g.Op.Out) > 1 {
-		name = "the gradient of a parameter"
+// explain notes why gradients are combined over ranks.
+func explain(f *ir.Func, u *updates, stage int) {
+	names := map[*ir.Op][]string{} // an op may make several
+	for _, p := range f.Params {
+		for _, g := range u.gradients[p] {
+			names[g.Op] = append(names[g.Op], p.Name)
+		}
 	}
-	g.Op.Why = "data parallelism: sums up " + name
-	if stage > 0 {
-		g.Op.Why = fmt.Sprintf("ZeRO-%d: sums up %s, of which each rank needs a part", stage, name)
+	for op, list := range names {
+		op.Why = "data parallelism: sums up the gradient of " + strings.Join(list, ", ")
+		if stage > 0 {
+			op.Why = fmt.Sprintf("ZeRO-%d: sums up the gradient of %s, of which each rank needs a part", stage, strings.Join(list, ", "))
+		}
 	}
 }
 

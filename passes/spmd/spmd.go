@@ -168,6 +168,9 @@ func (s *splitter) why(op *ir.Op, v *ir.Value, plan layout.Plan) string {
 	if v.Op != nil && v.Op.Why != "" {
 		return v.Op.Why
 	}
+	if op.Why != "" {
+		return op.Why
+	}
 	for _, n := range plan.Notes {
 		if strings.HasPrefix(n, "%"+v.Name+" ") {
 			return n
