@@ -198,7 +198,7 @@ func write(o *Options, f *build.Folder, results ...*Result) error {
 			modules = append(modules, c.Module)
 		}
 	}
-	return safetensors.WriteFile(filepath.Join(o.Out, abi.Weights), weights(modules...), nil)
+	return safetensors.WriteFile(filepath.Join(o.Out, abi.Weights), weights(results[0].Context.FileDims, modules...), nil)
 }
 
 // fileSum is the SHA-256 of a file, in hex.

@@ -63,7 +63,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 func program(r *Result, c *pass.Context, src *rank.Source) abi.Program {
 	plan := &c.Plan
 	p := abi.Program{Package: "prog0", ArenaBytes: plan.ArenaBytes, Segments: plan.Segments, Kernels: src.Kernels,
-		Collectives: rank.Collectives(c.Module), Tensors: tensors(c.Module),
+		Collectives: rank.Collectives(c.Module), Tensors: tensors(c.Module, r.Context.FileDims),
 		Actions: c.Actions, Slots: c.Slots, StashStart: plan.StashStart, StashBytes: plan.StashBytes}
 	if slices.ContainsFunc(r.Parameters, (*onnx.Parameter).Adapted) {
 		freeze(c.Module, p.Tensors)
@@ -159,7 +159,7 @@ func param(m *ir.Module, name string) *ir.Value {
 }
 
 // tensors lists everything with a permanent place.
-func tensors(m *ir.Module) []abi.Tensor {
+func tensors(m *ir.Module, fileDims map[string][]int) []abi.Tensor {
 	var out []abi.Tensor
 	seen := map[string]bool{}
 	add := func(name, role, init string, v *ir.Value) {
@@ -171,6 +171,7 @@ func tensors(m *ir.Module) []abi.Tensor {
 				t.ShardAxes = shardAxes(v)
 			}
 			t.Global = whole(m.Mesh, &t)
+			t.Shape = fileDims[parameterOf(name)]
 			out = append(out, t)
 		}
 	}
@@ -272,14 +273,26 @@ func funcInfo(f *ir.Func) abi.Func {
 	return info
 }
 
-// weights collects initial contents: parameters by name, stored constants by what they are.
-func weights(modules ...*ir.Module) []safetensors.Tensor {
+// parameterOf is the parameter that a tensor of that name is or belongs to: the state optim/RULE/NAME to NAME.
+func parameterOf(name string) string {
+	if rest, ok := strings.CutPrefix(name, "optim/"); ok {
+		_, name, _ = strings.Cut(rest, "/")
+	}
+	return name
+}
+
+// weights collects initial contents: parameters by name, stored constants by what they are. fileDims are as in pass.Context.
+func weights(fileDims map[string][]int, modules ...*ir.Module) []safetensors.Tensor {
 	var out []safetensors.Tensor
 	seen := map[string]bool{}
 	add := func(name string, t *ir.Tensor) {
 		if t != nil && !t.Absent() && !seen[name] {
 			seen[name] = true
-			out = append(out, safetensors.Tensor{Name: name, DType: t.Type.DType.Safetensors(), Shape: t.Type.Dims, Data: t.Data})
+			shape := t.Type.Dims
+			if d := fileDims[name]; d != nil {
+				shape = d
+			}
+			out = append(out, safetensors.Tensor{Name: name, DType: t.Type.DType.Safetensors(), Shape: shape, Data: t.Data})
 		}
 	}
 	for _, m := range modules {

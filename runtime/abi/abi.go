@@ -91,6 +91,7 @@ type Tensor struct {
 	Global    []int    `json:"global,omitempty"`     // whole tensor, when sharded
 	Start     []int    `json:"start,omitempty"`      // this part's origin in the whole, when sharded (per rank: see ShardAxes)
 	ShardAxes []string `json:"shard_axes,omitempty"` // per dim: mesh axes that split it, outermost first, joined by commas; "" for none
+	Shape     []int    `json:"shape,omitempty"`      // of the whole in files (weights, checkpoints), where the program keeps the same bytes in other dims: some of them taken apart
 	Offset    int      `json:"offset"`               // bytes from the start of the arena
 	Bytes     int      `json:"bytes"`
 	Init      string   `json:"init,omitempty"` // name in weights.safetensors; "" starts as zeros

@@ -39,8 +39,8 @@ func (s *session) loadWeights() error {
 		if err != nil {
 			return usage(err)
 		}
-		if w.Elem() != stored(t.DType) || !slices.Equal(w.Shape, s.plan.whole(t)) {
-			return usagef("%s: %q is %s%v, the program wants %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, s.plan.whole(t))
+		if w.Elem() != stored(t.DType) || !slices.Equal(w.Shape, s.plan.inFiles(t)) {
+			return usagef("%s: %q is %s%v, the program wants %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, s.plan.inFiles(t))
 		}
 		s.put(t, w.Data, 0)
 	}

@@ -87,11 +87,15 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 		if err != nil {
 			return fmt.Errorf("it was made by another model or optimizer%s: %w", s.otherModel(c), err)
 		}
-		if have.DType != x.DType || !slices.Equal(have.Shape, s.plan.whole(x)) {
-			return fmt.Errorf("%q is %s%v there, this program has %s%v%s", x.Name, have.DType, have.Shape, x.DType, s.plan.whole(x), s.otherModel(c))
+		if have.DType != x.DType || !slices.Equal(have.Shape, s.plan.inFiles(x)) {
+			return fmt.Errorf("%q is %s%v there, this program has %s%v%s", x.Name, have.DType, have.Shape, x.DType, s.plan.inFiles(x), s.otherModel(c))
 		}
-		if err := c.Read(x.Name, s.plan.start(x, s.plan.rank, 0), x.Dims, s.m.bytes(x)); err != nil {
-			return err
+		for _, p := range s.plan.pieces(x) {
+			data := p.buffer(x, s.m.bytes(x))
+			if err := c.Read(x.Name, p.offset, p.shape, data); err != nil {
+				return err
+			}
+			p.give(x, s.m.bytes(x), data)
 		}
 	}
 	return nil

@@ -90,7 +90,9 @@ func (t *trainer) write(dir string) error {
 	for i := range t.plan.prog.Tensors {
 		x := &t.plan.prog.Tensors[i]
 		if err == nil && saved(x) && t.plan.owner(x) {
-			err = w.Add(x.Name, x.DType, t.plan.whole(x), t.plan.start(x, t.plan.rank, 0), x.Dims, t.m.bytes(x))
+			for _, p := range t.plan.pieces(x) {
+				err = errors.Join(err, w.Add(x.Name, x.DType, t.plan.inFiles(x), p.offset, p.shape, p.take(x, t.m.bytes(x))))
+			}
 		}
 	}
 	info, err := t.closeShard(w, err)
