@@ -70,13 +70,14 @@ type spec struct {
 	model            string
 	batch, dp, micro int
 	lr               float64
+	tp, zero         int
 }
 
 // options are the compiler's for a spec.
 func (s spec) options(out string) *compiler.Options {
 	o := &compiler.Options{Model: s.model, Out: out}
 	o.Import.Batch = s.batch
-	o.Pass = pass.Options{Loss: classify, IgnoreIndex: -100, DP: max(s.dp, 1), Microbatches: max(s.micro, 1), Threads: 1,
+	o.Pass = pass.Options{Loss: classify, IgnoreIndex: -100, DP: max(s.dp, 1), Microbatches: max(s.micro, 1), TP: max(s.tp, 1), Zero: s.zero, Threads: 1,
 		Optimizer: pass.Optimizer{Name: "adamw", LR: s.lr, WeightDecay: 0.01, NoDecay: []string{"1d"}}}
 	return o
 }
