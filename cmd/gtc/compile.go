@@ -103,26 +103,37 @@ func building(w io.Writer) func() func() {
 func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 	m := res.Manifest
 	p, t := &m.Programs[0], &m.Train
+	stages := len(m.Programs)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-8s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	tensors, elems, bytes := 0, 0, 0
-	for i := range p.Tensors {
-		if x := &p.Tensors[i]; x.Role == "param" {
-			tensors, elems, bytes = tensors+1, elems+ir.Product(x.Dims), bytes+x.Bytes
-		}
-	}
+	tensors, elems, bytes := parameters(m)
 	line("model", "%s: %d parameters of %s elements, %s", m.Model, tensors, grouped(elems), size(bytes))
 	infers := t.Loss == pass.NoLoss
 	if !infers {
 		line("batch", "%d = %d × %d × %d (ranks, micro-batches, samples each)", t.Batch, t.DP, t.Microbatches, t.RankBatch)
 		line("training", "loss %s, %s with lr %g, schedule %s", t.Loss, t.Optimizer, t.LR, schedule(o))
 	}
-	line("arena", "%s a rank: %s", size(p.ArenaBytes), segments(p.Segments))
-	for _, f := range p.Funcs {
-		line("@"+f.Name, "%d ops, %.3g GFLOP", f.Ops, float64(f.Flops)/1e9)
+	for i := range m.Programs {
+		p := &m.Programs[i]
+		of := ""
+		if stages > 1 {
+			line("stage", "%d of %d, %d micro-batches at once", i, stages, p.Slots)
+			of = " of the stage"
+		}
+		line("arena", "%s a rank%s: %s", size(p.ArenaBytes), of, segments(p.Segments))
+		for _, f := range p.Funcs {
+			line("@"+f.Name, "%d ops, %.3g GFLOP", f.Ops, float64(f.Flops)/1e9)
+		}
+		if stages > 1 {
+			line("program", "%s", collectives(p.Collectives))
+		}
 	}
-	line("program", "%d kernels, %s", p.Kernels, collectives(p.Collectives))
+	if stages > 1 {
+		line("kernels", "%d", p.Kernels)
+	} else {
+		line("program", "%d kernels, %s", p.Kernels, collectives(p.Collectives))
+	}
 	if r := res.Proof; m.Ranks > 1 {
 		line("proven", "%d ranks: each collective and message has its counterpart on every rank, and no ranks wait for one another forever", r.Ranks)
 	}
@@ -145,6 +156,27 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 		return
 	}
 	line("train", "gtc run %s --data DATA", o.Out)
+}
+
+// parameters counts those of the model, which ranks may have parts of, and their elements and bytes.
+func parameters(m *abi.Manifest) (tensors, elems, bytes int) {
+	seen := map[string]bool{}
+	for i := range m.Programs {
+		for k := range m.Programs[i].Tensors {
+			x := &m.Programs[i].Tensors[k]
+			if x.Role != "param" || seen[x.Name] {
+				continue
+			}
+			seen[x.Name] = true
+			dims := x.Dims
+			if x.Global != nil {
+				dims = x.Global
+			}
+			n := ir.Product(dims)
+			tensors, elems, bytes = tensors+1, elems+n, bytes+x.Bytes/max(ir.Product(x.Dims), 1)*n
+		}
+	}
+	return tensors, elems, bytes
 }
 
 func schedule(o *compiler.Options) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
@@ -24,10 +25,19 @@ func Value(w io.Writer, res *compiler.Result, name string) error {
 		return err
 	}
 	found := false
-	for _, f := range res.Module.Funcs {
-		if v := find(f, name); v != nil {
+	programs := res.Context.Programs()
+	for stage, c := range programs {
+		for _, f := range c.Module.Funcs {
+			v := find(f, name)
+			if v == nil {
+				continue
+			}
 			found = true
-			(&teller{w: w, f: f, makers: makers}).tell(v)
+			t := &teller{w: w, f: f, makers: makers}
+			if len(programs) > 1 {
+				t.stage = fmt.Sprintf(" of stage %d", stage)
+			}
+			t.tell(v)
 		}
 	}
 	said := false
@@ -49,7 +59,7 @@ func Value(w io.Writer, res *compiler.Result, name string) error {
 		return nil
 	}
 	err = fmt.Errorf("the program has no value %%%s", name)
-	if like := similar(res.Module, name); len(like) > 0 {
+	if like := similar(programs, name); len(like) > 0 {
 		err = fmt.Errorf("%w; it has %s", err, strings.Join(like, ", "))
 	}
 	return compiler.Input(err)
@@ -70,7 +80,7 @@ func find(f *ir.Func, name string) *ir.Value {
 }
 
 // similar lists a few values whose names contain name, or that name contains.
-func similar(m *ir.Module, name string) []string {
+func similar(programs []*pass.Context, name string) []string {
 	var out []string
 	low := strings.ToLower(name)
 	look := func(v *ir.Value) {
@@ -79,13 +89,15 @@ func similar(m *ir.Module, name string) []string {
 			out = append(out, "%"+v.Name)
 		}
 	}
-	for _, f := range m.Funcs {
-		for _, p := range f.Params {
-			look(p)
-		}
-		for _, op := range f.Ops {
-			for _, v := range op.Out {
-				look(v)
+	for _, c := range programs {
+		for _, f := range c.Module.Funcs {
+			for _, p := range f.Params {
+				look(p)
+			}
+			for _, op := range f.Ops {
+				for _, v := range op.Out {
+					look(v)
+				}
 			}
 		}
 	}
@@ -95,6 +107,7 @@ func similar(m *ir.Module, name string) []string {
 type teller struct {
 	w      io.Writer
 	f      *ir.Func
+	stage  string // of a pipeline
 	makers map[*ir.Value]string
 }
 
@@ -103,7 +116,7 @@ func (t *teller) line(name, format string, args ...any) {
 }
 
 func (t *teller) tell(v *ir.Value) {
-	fmt.Fprintf(t.w, "%%%s: %s in @%s\n", printable.Line(v.Name), v.Type, t.f.Name)
+	fmt.Fprintf(t.w, "%%%s: %s in @%s%s\n", printable.Line(v.Name), v.Type, t.f.Name, t.stage)
 	if v.Op == nil {
 		t.line("role", "%s, parameter %d of the function", v.Role, v.Index)
 	} else {

@@ -206,9 +206,11 @@ func kept(f *compiler.Folder, name string) bool {
 	if f == nil {
 		return name != "step" && !strings.HasPrefix(name, "optim/") && !strings.HasPrefix(name, "const/")
 	}
-	for i := range f.Manifest.Programs[0].Tensors {
-		if t := &f.Manifest.Programs[0].Tensors[i]; t.Name == name {
-			return t.Role == "param" || t.Role == "buffer"
+	for p := range f.Manifest.Programs { // of a pipeline, each stage has some
+		for i := range f.Manifest.Programs[p].Tensors {
+			if t := &f.Manifest.Programs[p].Tensors[i]; t.Name == name {
+				return t.Role == "param" || t.Role == "buffer"
+			}
 		}
 	}
 	return false

@@ -95,7 +95,7 @@ def drop_training(tensors):
 def roles_in(folder):
     """{tensor: role} of a compiled folder."""
     manifest = json.loads((folder / "gtc.json").read_text())
-    return {t["name"]: t.get("role", "") for p in manifest.get("programs", [])[:1] for t in p.get("tensors", [])}
+    return {t["name"]: t.get("role", "") for p in manifest.get("programs", []) for t in p.get("tensors", [])}
 
 
 def unused_in(folder):
