@@ -46,8 +46,12 @@ func (k *cutter) cut() error {
 	total := b.before[len(list)]
 	start := 0
 	for q, end := range ends {
-		k.c.Remark(nil, "part %d of %d, stage %d: %d forward operations, %.1f %% of the cost, from %q on; %d bytes go on to the next part for a micro-batch",
-			q, k.parts, k.stageOf(q), end-start, 100*float64(b.before[end]-b.before[start])/float64(max(total, 1)), list[start].Loc.String(), b.cross[end])
+		goesOn := ""
+		if end < len(list) {
+			goesOn = fmt.Sprintf("; %d bytes of a micro-batch go on to the next part", b.cross[end])
+		}
+		k.c.Remark(nil, "part %d of %d, stage %d: %d forward operations, %.1f %% of the cost, from %s on%s", q, k.parts, k.stageOf(q),
+			end-start, 100*float64(b.before[end]-b.before[start])/float64(max(total, 1)), list[start].Loc, goesOn)
 		start = end
 	}
 	return nil

@@ -16,6 +16,7 @@ type cutOnce struct {
 	part  map[*ir.Op]int
 	each  []*maker
 	reads map[*ir.Value][]int // stages that read a core value
+	known map[string]int      // the parts in which @step makes values of the same names
 }
 
 // once cuts @eval or @forward. A core op runs where the weights live that it reads, others where their operands are.
@@ -23,7 +24,12 @@ type cutOnce struct {
 func (k *cutter) once(f *ir.Func) {
 	e := &cutter{c: k.c, f: f, table: k.table, stages: k.stages, parts: k.parts, homes: k.homes, changes: map[*ir.Value]bool{}}
 	e.kinds()
-	o := &cutOnce{k: e, f: f, kind: e.kind, part: map[*ir.Op]int{}, reads: map[*ir.Value][]int{}}
+	o := &cutOnce{k: e, f: f, kind: e.kind, part: map[*ir.Op]int{}, reads: map[*ir.Value][]int{}, known: map[string]int{}}
+	for op, q := range k.part {
+		if k.front[op] {
+			o.known[op.Out[0].Name] = q
+		}
+	}
 	for range k.stages {
 		o.each = append(o.each, newMaker(k.c, f, f.Name))
 	}
@@ -41,8 +47,39 @@ func (k *cutter) once(f *ir.Func) {
 	}
 }
 
-// choose is the part that runs op.
+// choose is the part that runs op: that of the same op in @step if its weights are there.
 func (o *cutOnce) choose(op *ir.Op) int {
+	at, ok := o.known[op.Out[0].Name]
+	for _, v := range op.In {
+		if v == nil || o.k.core(v) {
+			continue
+		}
+		for _, p := range o.kind[v].params {
+			ok = ok && slices.Contains(o.k.homes[p.Name], at)
+		}
+	}
+	if !ok {
+		at = o.beside(op)
+	}
+	for _, v := range op.In {
+		if v == nil {
+			continue
+		}
+		if !o.k.core(v) {
+			for _, p := range o.kind[v].params {
+				if len(o.k.homes[p.Name]) == 0 { // nothing trains it
+					o.k.home(p.Name, at)
+				}
+			}
+		} else if s := o.k.stageOf(at); s != o.k.stageOf(o.part[v.Op]) && !slices.Contains(o.reads[v], s) {
+			o.reads[v] = append(o.reads[v], s)
+		}
+	}
+	return at
+}
+
+// beside is the part of op's operands, or of its weights.
+func (o *cutOnce) beside(op *ir.Op) int {
 	q := 0
 	for _, v := range op.In {
 		if o.k.core(v) {
@@ -61,20 +98,6 @@ func (o *cutOnce) choose(op *ir.Op) int {
 			}
 			i, _ := slices.BinarySearch(list, q)
 			at = list[min(i, len(list)-1)]
-		}
-	}
-	for _, v := range op.In {
-		if v == nil {
-			continue
-		}
-		if !o.k.core(v) {
-			for _, p := range o.kind[v].params {
-				if len(o.k.homes[p.Name]) == 0 { // nothing trains it
-					o.k.home(p.Name, at)
-				}
-			}
-		} else if s := o.k.stageOf(at); s != o.k.stageOf(o.part[v.Op]) && !slices.Contains(o.reads[v], s) {
-			o.reads[v] = append(o.reads[v], s)
 		}
 	}
 	return at

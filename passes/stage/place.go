@@ -195,8 +195,9 @@ func (k *cutter) sink(present map[*ir.Value][]int) {
 	for again, turns := true, 0; again && turns < 3; turns++ { // what moved may have brought along what others read
 		again = false
 		last := s.destinations(list)
-		for _, op := range list {
-			again = s.move(op, last[op]) || again
+		for op := range s.free(list, last) {
+			s.relocate(op, last[op])
+			again = true
 		}
 		for _, op := range slices.Backward(list) {
 			again = s.move(op, s.wanted(op, func(r *ir.Op) int { return k.part[r] })) || again
@@ -263,30 +264,55 @@ func (s *sinker) allowed(op *ir.Op, q int) bool {
 		!slices.ContainsFunc(s.k.needs(op, s.present), func(list []int) bool { return !slices.Contains(list, q) })
 }
 
+// free finds the ops that can run in their destinations without a byte sent for it, all of them together: what they read
+// is there anyway, or moves along, and so does what reads their results.
+func (s *sinker) free(list []*ir.Op, to map[*ir.Op]int) map[*ir.Op]bool {
+	free := map[*ir.Op]bool{}
+	for _, op := range list {
+		if to[op] < s.k.part[op] && s.allowed(op, to[op]) {
+			free[op] = true
+		}
+	}
+	there := func(v *ir.Value, q int) bool {
+		return !s.k.core(v) || s.k.isFront(v) || s.k.part[v.Op] == q || s.readers[v][q] > 0 || free[v.Op] && to[v.Op] == q
+	}
+	for n := -1; n != len(free); {
+		n = len(free)
+		for _, op := range list {
+			q := to[op]
+			stays := func(r *ir.Op) bool { p, ok := s.k.part[r]; return ok && p > q && !free[r] }
+			if free[op] && (slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && !there(v, q) }) ||
+				slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return slices.ContainsFunc(s.k.uses[v], stays) })) {
+				delete(free, op)
+			}
+		}
+	}
+	return free
+}
+
 // move moves op to a part if it can run there and no more bytes are sent for it.
 func (s *sinker) move(op *ir.Op, to int) bool {
-	q := s.k.part[op]
-	if to == q || !s.allowed(op, to) {
+	if to == s.k.part[op] || !s.allowed(op, to) {
 		return false
 	}
-	extra, result, must := 0, 0, false
+	extra, result := 0, 0
 	for i, v := range op.In {
-		if !s.k.core(v) || s.k.isFront(v) || slices.Contains(op.In[:i], v) {
-			continue
-		}
-		must = must || s.k.part[v.Op] < q // an operand has moved; it counted on this op to follow
-		if s.k.part[v.Op] != to && s.readers[v][to] == 0 {
+		if s.k.core(v) && !s.k.isFront(v) && s.k.part[v.Op] != to && s.readers[v][to] == 0 && !slices.Contains(op.In[:i], v) {
 			extra += v.Type.Bytes()
 		}
 	}
 	for _, v := range op.Out {
 		result += v.Type.Bytes()
 	}
-	if extra > result && !must {
+	if extra > result {
 		return false
 	}
-	s.count(op, q, -1)
+	s.relocate(op, to)
+	return true
+}
+
+func (s *sinker) relocate(op *ir.Op, to int) {
+	s.count(op, s.k.part[op], -1)
 	s.count(op, to, 1)
 	s.k.part[op] = to
-	return true
 }

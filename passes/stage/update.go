@@ -21,8 +21,9 @@ type updater struct {
 	update map[*ir.Value]ir.Result
 	each   []*stepMaker
 
-	shared []*ir.Value // scalars that travel between stages, in program order
-	known  map[*ir.Value]bool
+	shared []*ir.Value         // scalars that travel between stages, in program order
+	owners map[*ir.Value][]int // of those: the stages that have them by themselves
+	behind map[*ir.Value]bool  // what is computed from those that all stages tell: it cannot travel with them
 }
 
 // stepMaker is the step function of one stage in the making.
@@ -39,7 +40,7 @@ type stepMaker struct {
 // update makes step of every stage.
 func (k *cutter) update() {
 	u := &updater{k: k, border: map[*ir.Value]*border{}, have: map[*ir.Value][]int{}, lives: map[string][]int{},
-		update: map[*ir.Value]ir.Result{}, known: map[*ir.Value]bool{}}
+		update: map[*ir.Value]ir.Result{}, owners: map[*ir.Value][]int{}, behind: map[*ir.Value]bool{}}
 	for _, b := range k.borders {
 		u.border[b.out()] = b
 	}
@@ -53,6 +54,7 @@ func (k *cutter) update() {
 		}
 	}
 	u.places()
+	u.told()
 	u.demand()
 	slices.SortFunc(u.shared, k.program)
 	for _, m := range u.each {
@@ -88,9 +90,32 @@ func (u *updater) places() {
 				}
 			}
 		}
+		behind := slices.ContainsFunc(op.In, func(v *ir.Value) bool { return u.behind[v] || u.owners[v] != nil })
 		for _, v := range op.Out {
-			u.have[v] = at
+			if u.have[v], u.behind[v] = at, behind; u.owners[v] != nil {
+				u.have[v], u.behind[v] = everywhere, false
+			}
 		}
+	}
+}
+
+// told shares the scalars that every stage tells and some have, the loss and its count: what is computed from them alone is
+// then computed everywhere.
+func (u *updater) told() {
+	for _, r := range u.k.f.Results {
+		if at := u.have[r.Value]; r.Updates == nil && r.Value.Type.Elems() == 1 && !u.local(r) && len(at) > 0 && !u.k.kind[r.Value].micro {
+			u.share(r.Value, at)
+		}
+	}
+	u.places()
+}
+
+// share has v, which stages at have, travel to all.
+func (u *updater) share(v *ir.Value, at []int) {
+	if u.owners[v] == nil {
+		u.owners[v] = at
+		u.shared = append(u.shared, v)
+		u.each[at[0]].need(v)
 	}
 }
 
@@ -180,16 +205,15 @@ func (m *stepMaker) need(v *ir.Value) {
 		return
 	}
 	m.want[v] = true
+	if m.gets(v) {
+		return
+	}
 	u := m.u
 	at := u.have[v]
 	here := at == nil || slices.Contains(at, m.stage)
 	switch b := u.border[v]; {
-	case !here && len(at) > 0 && v.Type.Elems() == 1:
-		if !u.known[v] {
-			u.known[v] = true
-			u.shared = append(u.shared, v)
-			u.each[at[0]].need(v)
-		}
+	case !here && len(at) > 0 && v.Type.Elems() == 1 && !u.behind[v] && (v.Op == nil || !isView(v.Op)):
+		u.share(v, at)
 	case b != nil:
 		for _, s := range u.adders(b) {
 			if s != m.stage {
@@ -212,7 +236,7 @@ func (m *stepMaker) need(v *ir.Value) {
 
 // gets reports whether the stage gets v from another with the shared scalars.
 func (m *stepMaker) gets(v *ir.Value) bool {
-	return m.u.known[v] && !slices.Contains(m.u.have[v], m.stage)
+	return m.u.owners[v] != nil && !slices.Contains(m.u.owners[v], m.stage)
 }
 
 // build appends the ops.
@@ -233,7 +257,7 @@ func (m *stepMaker) build() {
 		}
 	}
 	for _, v := range m.u.shared {
-		if m.u.have[v][0] == m.stage {
+		if m.u.owners[v][0] == m.stage {
 			cone(v)
 		}
 	}
@@ -378,7 +402,7 @@ func (m *stepMaker) exchange() {
 		zeros = 0
 	}
 	for _, v := range m.u.shared {
-		if m.u.have[v][0] != m.stage {
+		if m.u.owners[v][0] != m.stage {
 			zeros++
 			continue
 		}

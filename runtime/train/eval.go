@@ -51,7 +51,7 @@ func (s *session) newEvaluator(paths []string) (*evaluator, error) {
 		return nil, errors.New("BUG: @eval has no result loss_sum")
 	}
 	for i := range e.f.steps {
-		if c := e.f.steps[i].call.Comm; c != nil && c.Kind == "all_reduce" && c.Axis == "dp" {
+		if c := e.f.steps[i].call.Comm; c != nil && c.Kind == "all_reduce" && (c.Axis == "dp" || c.Axis == "pp") {
 			e.shared = true
 		}
 	}
