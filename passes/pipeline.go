@@ -5,6 +5,7 @@ package passes
 
 import (
 	"github.com/gtc-compiler/gtc/passes/autodiff"
+	"github.com/gtc-compiler/gtc/passes/compress"
 	"github.com/gtc-compiler/gtc/passes/fuse"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/microbatch"
@@ -45,6 +46,8 @@ var Table = []pass.Pass{
 		Why: "what is summed over time is known only when all reductions are explicit"},
 	{Name: "stage", Run: stage.Run, Needs: pass.Local, Makes: pass.Staged,
 		Why: "the cut weighs what a rank computes and sends; later passes see one module for each stage"},
+	{Name: "compress", Run: compress.Run, Needs: pass.Local,
+		Why: "what is sent instead of a gradient is ordinary ops and smaller reductions, which overlap buckets"},
 	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered,
 		Why: "fuse keeps the order of collectives, which are barriers between kernels"},
 	{Name: "fuse", Run: fuse.Run, Needs: pass.Ordered, Makes: pass.Grouped,

@@ -1,0 +1,280 @@
+// Package compress changes how gradients travel between data-parallel ranks: in half precision, compressed with error
+// feedback, or not at all on most steps (local SGD).
+//
+// # Design
+//
+// It works on the program of one rank, after spmd has made the reductions explicit and the micro-batches are summed. A
+// reduction of a gradient is an all_reduce (or, under ZeRO, a reduce_scatter) over dp from which a trained parameter's update is
+// made element by element: updates are followed backwards through values of the parameter's dims. Everything else that is
+// reduced over dp (loss, count, statistics, norms) stays as it is.
+//
+// autodiff's gradients are those of the summed loss. What is sent here is the mean gradient, d/count, whose size does not
+// depend on the batch, and whose error can be kept from a step with few targets to one with many; the sum is made of it
+// again behind the reduction. bf16 has the range of f32 and is sent as it is.
+//
+// With g the mean gradient's part of this rank, so that the sum over ranks is the mean gradient:
+//
+//	bf16, f16   all_reduce(cast(g))
+//	powersgd    M = g + e as a matrix; P = orth(all_reduce(M Q)); Q = all_reduce(Mᵀ P); result P Qᵀ; e = M - P Qᵀ/n
+//	topk        M = g + e; the k elements of largest size go to all by all_gather and are added; e = M without them
+//	int8        M = g + e; q = round(M / s) with s = max|M|/127 for each row; result Σ q s; e = M - q s
+//
+// (Vogels et al. 2019, arXiv:1905.13727, algorithms 1 and 2; Stich et al. 2018, arXiv:1809.07599; Seide et al. 2014.) The error e is
+// state that differs between the ranks: mesh.Sharding calls it a partial sum over dp, and what is meant by "the sum of all
+// errors is what the model has not seen yet" is kept when another number of ranks goes on.
+//
+// Local SGD (Stich 2018, arXiv:1805.09767; Lin et al. 2018, arXiv:1808.07217) reduces no gradients: see local.go.
+package compress
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// axis is that of the ranks between which gradients travel.
+const axis = "dp"
+
+// Names of the state that differs between ranks.
+const (
+	errorState = "optim/error/"      // what compression left out, of each parameter
+	queryState = "optim/powersgd_q/" // powersgd's Q of the step before
+)
+
+// Run changes the reductions of gradients in @step as Options.GradComm says.
+func Run(c *pass.Context) (err error) {
+	defer ir.Recover(&err)
+	o := c.Opt.GradComm
+	if o == (pass.GradComm{}) {
+		return nil
+	}
+	if err := check(c, o); err != nil {
+		return err
+	}
+	f := c.Module.Func("step")
+	if f == nil {
+		return nil
+	}
+	ranks := c.Module.Mesh.Size(axis)
+	grads := find(f)
+	if o.Period > 0 {
+		return local(c, f, grads)
+	}
+	z := &squeezer{c: c, o: o, f: f, b: ir.NewBuilder(f), ranks: ranks, grads: grads}
+	return z.run()
+}
+
+// check refuses options that do not go together, by name.
+func check(c *pass.Context, o pass.GradComm) error {
+	refuse := func(format string, args ...any) error { return ir.Errorf(ir.Loc{}, format, args...) }
+	flag := "--grad-dtype " + o.DType
+	if o.Compress != "" {
+		flag = "--grad-compress " + o.Compress
+	}
+	if o.Period > 0 {
+		flag = "--local-sgd"
+	}
+	switch {
+	case !slices.Contains([]string{"", "f32", "bf16", "f16"}, o.DType):
+		return refuse("--grad-dtype %s: gradients are sent as fp32, bf16 or fp16", o.DType)
+	case !slices.Contains([]string{"", "powersgd", "topk", "int8"}, o.Compress):
+		return refuse("--grad-compress %s: gradients are compressed by powersgd, topk or int8", o.Compress)
+	case o.Compress == "powersgd" && o.Rank < 1:
+		return refuse("--grad-rank %d: powersgd needs a rank of at least 1", o.Rank)
+	case o.Compress == "topk" && !(o.Fraction > 0 && o.Fraction <= 1):
+		return refuse("--grad-fraction %g: topk sends a fraction above 0 and of at most 1", o.Fraction)
+	case o.Period < 0 || o.After < 0:
+		return refuse("--local-sgd %d, --post-local-sgd %d: numbers of steps are not negative", o.Period, o.After)
+	case o.After > 0 && o.Period == 0:
+		return refuse("--post-local-sgd says when local SGD begins: give its period, --local-sgd H")
+	case c.Module.Mesh.Size(axis) == 1:
+		return refuse("%s says how gradients travel between data-parallel ranks, and there is one: use --dp", flag)
+	case o.Compress != "" && o.DType != "" && o.DType != "f32":
+		return refuse("%s and --grad-dtype %s: a compressed gradient has a form of its own", flag, o.DType)
+	case o.Period > 0 && (o.Compress != "" || o.DType != "" && o.DType != "f32"):
+		return refuse("--local-sgd sends parameters instead of gradients: it goes with neither --grad-compress nor --grad-dtype")
+	case c.Opt.Reproducible:
+		return refuse("%s and --reproducible: each rank rounds its own part, so another number of ranks cannot give the same bits", flag)
+	}
+	return checkLayout(c, o, flag)
+}
+
+// checkLayout refuses what does not go with ZeRO, pipelines and gtc check.
+func checkLayout(c *pass.Context, o pass.GradComm, flag string) error {
+	refuse := func(format string, args ...any) error { return ir.Errorf(ir.Loc{}, format, args...) }
+	switch {
+	case o.Compress != "" && c.Opt.Zero > 0:
+		return refuse("%s and --zero %d: a rank reduces only its part of a gradient, of which it does not know the whole error", flag, c.Opt.Zero)
+	case o.Period > 0 && c.Opt.Zero > 0:
+		return refuse("--local-sgd and --zero %d: ranks that hold parts of parameters or state cannot train by themselves", c.Opt.Zero)
+	case o.Period > 0 && c.Opt.Check:
+		return refuse("gtc check compares the gradients of the global batch, which --local-sgd never makes")
+	case o.After > 0 && c.Module.Mesh.Size("pp") > 1:
+		return refuse("--post-local-sgd and --pp: the schedule of a pipeline has one step function; use --local-sgd from the start")
+	}
+	return nil
+}
+
+// squeezer rewrites one @step.
+type squeezer struct {
+	c     *pass.Context
+	o     pass.GradComm
+	f     *ir.Func
+	b     *ir.Builder
+	ranks int
+	grads []gradient
+	count *ir.Value // number of counted targets, f32[]
+	mean  *ir.Value // 1/count
+	seed  *ir.Value // i64[] for powersgd's first Q
+}
+
+// run replaces each reduction, then puts the ops in order again: what new ops need may be made later than the old one was.
+func (z *squeezer) run() error {
+	if len(z.grads) == 0 {
+		z.c.Remark(nil, "no gradient is reduced over %s in @step", axis)
+		return nil
+	}
+	place := map[*ir.Op]int{} // position in the old order
+	for i, op := range z.f.Ops {
+		place[op] = i
+	}
+	scale := z.o.Compress != "" || z.o.DType == "f16"
+	if scale {
+		if z.count = z.f.Result("count"); z.count == nil {
+			return ir.Errorf(ir.Loc{}, "BUG: @step has no result count")
+		}
+		z.b.Loc = z.c.Loc(z.grads[0].op.Loc)
+		mark := len(z.f.Ops)
+		z.mean = z.b.Rename(ops.Recip(z.b, z.count), "grad_mean")
+		if z.count.Op != nil {
+			z.at(mark, place, place[z.count.Op])
+		}
+	}
+	subst := map[*ir.Value]*ir.Value{}
+	var matrices []*factors
+	for _, g := range z.grads {
+		z.b.Loc = z.c.Loc(g.op.Loc)
+		mark := len(z.f.Ops)
+		var to *ir.Value
+		switch {
+		case z.o.Compress == "":
+			to = z.half(g)
+		case g.op.In[0].Type.Elems() < 2:
+		case z.o.Compress == "topk":
+			to = z.sparse(g)
+		case z.o.Compress == "int8":
+			to = z.quantised(g)
+		default:
+			if m := z.project(g); m != nil {
+				matrices = append(matrices, m)
+			}
+		}
+		z.at(mark, place, place[g.op])
+		if to != nil {
+			subst[g.op.Out[0]] = z.named(to, g.op.Out[0])
+		}
+	}
+	z.finish(matrices, place, subst)
+	z.f.ReplaceAll(subst)
+	z.f.DCE()
+	sorted(z.f, place)
+	return nil
+}
+
+// at gives the ops from mark on the place of an old one.
+func (z *squeezer) at(mark int, place map[*ir.Op]int, i int) {
+	for _, op := range z.f.Ops[mark:] {
+		place[op] = i
+	}
+}
+
+// named gives the new value the name of the one that it replaces.
+func (z *squeezer) named(to, old *ir.Value) *ir.Value {
+	to.Sharding = old.Sharding
+	pass.TakeName(z.b, to, old)
+	return to
+}
+
+// half reduces in half precision. f16 has the range of mean gradients, not of sums.
+func (z *squeezer) half(g gradient) *ir.Value {
+	x := g.op.In[0]
+	d, wide := dtype.BF16, x.Type.DType
+	if z.o.DType == "f16" {
+		d, x = dtype.F16, z.scaled(x, z.mean)
+	} else if z.o.DType == "f32" {
+		return nil
+	}
+	if wide.Size() <= d.Size() {
+		z.c.Remark(g.op.Out[0], "is %s already", wide)
+		return nil
+	}
+	var sum *ir.Value
+	x = z.b.Rename(ops.Cast(z.b, x, d), g.op.In[0].Name+"."+d.String())
+	switch a := g.op.Attrs.(type) {
+	case ops.AllReduceAttrs:
+		sum = ops.AllReduce(z.b, a.Axis, a.Op, x)[0]
+	case ops.ReduceScatterAttrs:
+		sum = ops.ReduceScatter(z.b, x, a.Axis, a.Dim, a.Size, a.Op)
+	}
+	z.told(sum, g, "the gradient in "+d.String())
+	sum = ops.Cast(z.b, sum, wide)
+	if d == dtype.F16 {
+		sum = z.scaled(sum, z.count)
+	}
+	return sum
+}
+
+// told says why a collective is there, and lays its result out as the old one's.
+func (z *squeezer) told(v *ir.Value, g gradient, what string) *ir.Value {
+	v.Op.Why = what + ", of " + g.param.Name
+	v.Op.Loc = z.c.Loc(g.op.Loc)
+	return v
+}
+
+// scaled multiplies x by the scalar s.
+func (z *squeezer) scaled(x, s *ir.Value) *ir.Value {
+	if s.Type.DType != x.Type.DType {
+		s = ops.Cast(z.b, s, x.Type.DType)
+	}
+	return ops.Mul(z.b, x, ops.BroadcastTo(z.b, s, x.Type.Dims))
+}
+
+// fed is this rank's part of the mean gradient with the error of the step before, in f32, and the state of that error.
+func (z *squeezer) fed(g gradient) (m, state *ir.Value) {
+	x := g.op.In[0]
+	if x.Type.DType != dtype.F32 {
+		x = ops.Cast(z.b, x, dtype.F32)
+	}
+	state = z.state(errorState, g.param, x.Type)
+	state.Sharding.Dims = g.op.Out[0].Sharding.Dims
+	state.Sharding.Partial = []string{axis}
+	return z.b.Rename(ops.Add(z.b, z.scaled(x, z.mean), state), "fed_"+g.param.Name), state
+}
+
+// state is a new state of a parameter; one whose gradient is reduced in several pieces has several.
+func (z *squeezer) state(prefix string, p *ir.Value, t ir.Type) *ir.Value {
+	name := prefix + p.Name
+	for k := 2; z.f.Param(name) != nil; k++ {
+		name = fmt.Sprintf("%s%s.%d", prefix, p.Name, k)
+	}
+	return z.b.Param(name, t, ir.State)
+}
+
+// keep makes next the error that the next step begins with.
+func (z *squeezer) keep(state, next *ir.Value) {
+	next.Sharding = state.Sharding
+	z.b.Update(state, z.b.Rename(next, state.Name+".next"))
+}
+
+// back is the summed gradient in the type that it had.
+func (z *squeezer) back(g gradient, mean *ir.Value) *ir.Value {
+	sum := z.scaled(mean, z.count)
+	if d := g.op.In[0].Type.DType; d != dtype.F32 {
+		sum = ops.Cast(z.b, sum, d)
+	}
+	return sum
+}
