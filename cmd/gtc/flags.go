@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -24,6 +25,9 @@ type modelFlags struct {
 	bucketMB float64
 
 	precision, target, memory string
+
+	gradRank     int
+	gradFraction float64
 }
 
 // importFlags are those of the importer, and losses.
@@ -61,6 +65,7 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.PP, "pp", 1, "pipeline stages: each has a part of the model and works on one micro-batch after the other")
 	fs.IntVar(&p.Chunks, "chunks", 0, "parts of the model that a stage has with --schedule interleaved; 0 is 2")
 	fs.IntVar(&p.Zero, "zero", 0, "`STAGE` of ZeRO over the data-parallel ranks: 1 gives each a part of the optimizer state, 2 of the gradients too, 3 of the parameters too")
+	m.gradCommFlags(fs)
 	fs.StringVar(&m.precision, "precision", "fp32", "fp32 (bf16, fp16 and tf32 are not supported yet)")
 	fs.StringVar(&m.target, "target", "cpu", "cpu (cuda is not supported yet)")
 	fs.StringVar(&m.memory, "memory", "", "`LIMIT` of memory a rank, such as 8GiB (not supported yet)")
@@ -133,7 +138,7 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	}
 	m.zeros()
 	if m.set.Lookup("pp") != nil {
-		if err := m.pipelineFlags(); err != nil {
+		if err := errors.Join(m.pipelineFlags(), m.gradComm()); err != nil {
 			return nil, compiler.Input(err)
 		}
 	}
