@@ -126,6 +126,7 @@ type squeezer struct {
 	f     *ir.Func
 	b     *ir.Builder
 	ranks int
+	sent  int // number of ops behind the last collective
 	grads []gradient
 	count *ir.Value // number of counted targets, f32[]
 	mean  *ir.Value // 1/count
@@ -155,10 +156,12 @@ func (z *squeezer) run() error {
 		}
 	}
 	subst := map[*ir.Value]*ir.Value{}
+	wanted := readers(z.f, place)
 	var matrices []*factors
 	for _, g := range z.grads {
 		z.b.Loc = z.c.Loc(g.op.Loc)
 		mark := len(z.f.Ops)
+		z.sent = mark
 		var to *ir.Value
 		switch {
 		case z.o.Compress == "":
@@ -174,14 +177,17 @@ func (z *squeezer) run() error {
 			}
 		}
 		z.at(mark, place, place[g.op])
+		if at, ok := wanted[g.op.Out[0]]; ok && z.sent > mark {
+			z.at(z.sent, place, at) // so that many are under way at once
+		}
 		if to != nil {
 			subst[g.op.Out[0]] = z.named(to, g.op.Out[0])
 		}
 	}
-	z.finish(matrices, place, subst)
+	z.finish(matrices, place, wanted, subst)
 	z.f.ReplaceAll(subst)
-	z.f.DCE()
 	sorted(z.f, place)
+	z.f.DCE() // which wants operands first
 	return nil
 }
 
@@ -228,10 +234,24 @@ func (z *squeezer) half(g gradient) *ir.Value {
 	return sum
 }
 
-// told says why a collective is there, and lays its result out as the old one's.
+// readers gives the place of the first op that reads each value.
+func readers(f *ir.Func, place map[*ir.Op]int) map[*ir.Value]int {
+	first := map[*ir.Value]int{}
+	for _, op := range f.Ops {
+		for _, v := range op.In {
+			if at, ok := first[v]; v != nil && (!ok || place[op] < at) {
+				first[v] = place[op]
+			}
+		}
+	}
+	return first
+}
+
+// told says why a collective is there. What comes behind it is placed where its result is wanted.
 func (z *squeezer) told(v *ir.Value, g gradient, what string) *ir.Value {
 	v.Op.Why = what + ", of " + g.param.Name
 	v.Op.Loc = z.c.Loc(g.op.Loc)
+	z.sent = len(z.f.Ops)
 	return v
 }
 

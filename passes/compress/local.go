@@ -54,8 +54,8 @@ func local(c *pass.Context, f *ir.Func, grads []gradient) error {
 		meanOf(c, f, b, own, place)
 	}
 	f.ReplaceAll(subst)
-	f.DCE()
 	sorted(f, place)
+	f.DCE()
 	for _, g := range c.Module.Funcs {
 		for _, p := range g.Params {
 			if p.Role == ir.State && strings.HasPrefix(p.Name, "optim/") {

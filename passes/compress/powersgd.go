@@ -1,6 +1,8 @@
 package compress
 
 import (
+	"fmt"
+
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -10,12 +12,12 @@ import (
 type factors struct {
 	gradient
 	m     *ir.Value // [rows, cols]: this rank's part of the mean gradient with its error
-	p     *ir.Value // [rows, rank], reduced
+	p     *ir.Value // [rows, rank]: M Q, of this rank at first, then of all
 	query *ir.Value // state: Q of the step before
 	state *ir.Value // state: the error
 }
 
-// project makes the first half: P = all_reduce(M Q). It is nil for a gradient that stays as it is: a vector, or a matrix whose
+// project makes M Q. It is nil for a gradient that stays as it is: a vector, or a matrix whose
 // factors are no smaller.
 func (z *squeezer) project(g gradient) *factors {
 	dims := g.op.In[0].Type.Dims
@@ -38,7 +40,7 @@ func (z *squeezer) project(g gradient) *factors {
 		m.query.Sharding.Partial = append(m.query.Sharding.Partial, axes...) // each part of a split matrix has its own
 	}
 	p := ops.MatMul(z.b, m.m, z.query(m, cols, rank))
-	m.p = z.told(ops.AllReduce(z.b, axis, "sum", z.b.Rename(p, "p_"+g.param.Name))[0], g, "PowerSGD: M Q of the gradient")
+	m.p = z.b.Rename(p, "p_"+g.param.Name)
 	return m
 }
 
@@ -67,55 +69,64 @@ func seedOf(name string) int {
 	return int(h &^ (1 << 31))
 }
 
-// finish makes the second half, for all matrices that are ready before the first result is wanted, so that their small
-// messages go together.
-func (z *squeezer) finish(list []*factors, place map[*ir.Op]int, subst map[*ir.Value]*ir.Value) {
-	for len(list) > 0 {
-		until := z.firstReader(list, place)
-		n := 0
-		for n < len(list) && place[list[n].op] < until {
-			n++
+// maxFactors is how many bytes of factors travel in one message.
+const maxFactors = 25 << 20
+
+// finish makes the rest: the factors of many matrices travel together, those of Q when the first gradient is wanted.
+func (z *squeezer) finish(list []*factors, place map[*ir.Op]int, wanted map[*ir.Value]int, subst map[*ir.Value]*ir.Value) {
+	until := len(place)
+	var groups [][]*factors
+	bytes := 0
+	for _, m := range list {
+		if at, ok := wanted[m.op.Out[0]]; ok {
+			until = min(until, at)
 		}
-		n = max(n, 1)
-		last := place[list[n-1].op]
-		mark := len(z.f.Ops)
-		qs := make([]*ir.Value, n)
-		ps := make([]*ir.Value, n)
-		for i, m := range list[:n] {
-			z.b.Loc = z.c.Loc(m.op.Loc)
-			ps[i] = z.orthonormal(m.p)
-			q := ops.MatMulT(z.b, m.m, ps[i], true, false)
-			qs[i] = z.told(ops.AllReduce(z.b, axis, "sum", z.b.Rename(q, "q_"+m.param.Name))[0], m.gradient, "PowerSGD: Mᵀ P of the gradient")
+		size := m.p.Type.Bytes() + m.query.Type.Bytes()
+		if bytes += size; groups == nil || bytes > maxFactors {
+			groups, bytes = append(groups, nil), size
 		}
-		for i, m := range list[:n] {
-			z.b.Loc = z.c.Loc(m.op.Loc)
-			mean := ops.MatMulT(z.b, ps[i], qs[i], false, true)
-			dims := m.state.Type.Dims
-			next := ops.Sub(z.b, m.m, ops.MulScalar(z.b, mean, 1/float64(z.ranks)))
-			z.keep(m.state, ops.Reshape(z.b, next, dims))
-			z.b.Update(m.query, qs[i])
-			subst[m.op.Out[0]] = z.named(z.back(m.gradient, ops.Reshape(z.b, mean, dims)), m.op.Out[0])
-		}
-		z.at(mark, place, last)
-		list = list[n:]
+		groups[len(groups)-1] = append(groups[len(groups)-1], m)
 	}
+	for _, g := range groups {
+		mark := len(z.f.Ops)
+		ps := make([]*ir.Value, len(g))
+		for i, m := range g {
+			ps[i] = m.p
+		}
+		for i, p := range z.together(ps, g, "PowerSGD: M Q of the gradients") {
+			g[i].p = p
+		}
+		z.at(mark, place, place[g[len(g)-1].op])
+	}
+	mark := len(z.f.Ops)
+	var qs []*ir.Value
+	for _, g := range groups {
+		own := make([]*ir.Value, len(g))
+		for i, m := range g {
+			z.b.Loc = z.c.Loc(m.op.Loc)
+			m.p = z.orthonormal(m.p)
+			own[i] = z.b.Rename(ops.MatMulT(z.b, m.m, m.p, true, false), "q_"+m.param.Name)
+		}
+		qs = append(qs, z.together(own, g, "PowerSGD: Mᵀ P of the gradients")...)
+	}
+	for i, m := range list {
+		z.b.Loc = z.c.Loc(m.op.Loc)
+		mean := ops.MatMulT(z.b, m.p, qs[i], false, true)
+		dims := m.state.Type.Dims
+		next := ops.Sub(z.b, m.m, ops.MulScalar(z.b, mean, 1/float64(z.ranks)))
+		z.keep(m.state, ops.Reshape(z.b, next, dims))
+		z.b.Update(m.query, qs[i])
+		subst[m.op.Out[0]] = z.named(z.back(m.gradient, ops.Reshape(z.b, mean, dims)), m.op.Out[0])
+	}
+	z.at(mark, place, until)
 }
 
-// firstReader is the place of the first op that reads the gradient of one of list.
-func (z *squeezer) firstReader(list []*factors, place map[*ir.Op]int) int {
-	wanted := map[*ir.Value]bool{}
-	for _, m := range list {
-		wanted[m.op.Out[0]] = true
-	}
-	first := len(place)
-	for _, op := range z.f.Ops {
-		for _, v := range op.In {
-			if wanted[v] {
-				first = min(first, place[op])
-			}
-		}
-	}
-	return first
+// together reduces a factor of each member of g in one message.
+func (z *squeezer) together(list []*ir.Value, g []*factors, what string) []*ir.Value {
+	z.b.Loc = z.c.Loc(g[0].op.Loc)
+	out := ops.AllReduce(z.b, axis, "sum", list...)
+	out[0].Op.Why = fmt.Sprintf("%s of %d parameters, from %s on", what, len(g), g[0].param.Name)
+	return out
 }
 
 // least is how much of a column must be left, relative to its length before, for its direction to mean anything in f32.
