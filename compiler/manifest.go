@@ -19,6 +19,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/compress"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -94,7 +95,7 @@ func programsHash(files map[string][]byte, m *abi.Manifest, programs []abi.Progr
 
 func trainInfo(o *Options, m *ir.Module) abi.Train {
 	t := abi.Train{DP: m.Mesh.Size("dp"), Microbatches: max(1, m.Mesh.Size(mesh.TimeAxis)), Loss: o.Pass.Loss, Optimizer: o.Pass.Optimizer.Name,
-		LR: o.Pass.Optimizer.LR, Tokens: 1}
+		LR: o.Pass.Optimizer.LR, Tokens: 1, LocalPeriod: o.Pass.GradComm.Period, LocalAfter: o.Pass.GradComm.After}
 	f := m.Func("step")
 	if f == nil { // a program that only infers
 		t.RankBatch = 1
@@ -170,6 +171,7 @@ func tensors(m *ir.Module, fileDims map[string][]int) []abi.Tensor {
 			if v.Role == ir.Param || v.Role == ir.Buffer || v.Role == ir.State {
 				t.ShardAxes = shardAxes(v)
 			}
+			t.Own, t.Merge = compress.Own(v)
 			t.Global = whole(m.Mesh, &t)
 			t.Shape = fileDims[parameterOf(name)]
 			out = append(out, t)

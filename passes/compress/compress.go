@@ -29,11 +29,13 @@ package compress
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // axis is that of the ranks between which gradients travel.
@@ -297,4 +299,20 @@ func (z *squeezer) back(g gradient, mean *ir.Value) *ir.Value {
 		sum = ops.Cast(z.b, sum, d)
 	}
 	return sum
+}
+
+// Own lists the mesh axes along which each rank has contents of its own for v, nil for none, and says, in the words of
+// package abi, what becomes of them when another number of ranks goes on: errors keep their sum, Q of PowerSGD starts
+// anew, optimizer state becomes the mean.
+func Own(v *ir.Value) (axes []string, merge string) {
+	switch {
+	case v.Role != ir.State:
+	case strings.HasPrefix(v.Name, errorState):
+		return v.Sharding.Partial, abi.MergeSum
+	case strings.HasPrefix(v.Name, queryState):
+		return v.Sharding.Partial, abi.MergeNone
+	case strings.HasPrefix(v.Name, "optim/") && len(v.Sharding.Partial) > 0:
+		return v.Sharding.Partial, abi.MergeMean
+	}
+	return nil, ""
 }

@@ -50,6 +50,11 @@ type Train struct {
 	Weighted     bool    `json:"weighted"` // the step takes per-sample weights, so a padded batch is exact
 	Tokens       int     `json:"tokens"`   // target elements per sample (sequence length), 1 for plain classification
 	Metric       string  `json:"metric"`   // accuracy, perplexity or ""
+
+	// Local SGD: every LocalPeriod steps (0: never) @average makes parameters the mean over dp, once LocalAfter steps with
+	// all gradients reduced are done; steps after those end with @local instead of @step.
+	LocalPeriod int `json:"local_period,omitempty"`
+	LocalAfter  int `json:"local_after,omitempty"`
 	// Data lists what the model reads from the data, in its order, with the types and dims of a rank's micro-batch, where a
 	// function of a program reads but some of it; empty where @step reads all.
 	Data []Tensor `json:"data,omitempty"`
@@ -98,10 +103,21 @@ type Tensor struct {
 	Loc       string   `json:"loc,omitempty"`
 	// Frozen says that a buffer never changes and that checkpoints leave it out: the weights below adapters.
 	Frozen bool `json:"frozen,omitempty"`
+	// Own are the mesh axes along which each rank has contents of its own: a checkpoint holds the tensor with a dim in front,
+	// an entry for each. Merge says what ranks of another number begin with; none and sum may be missing in a checkpoint.
+	Own   []string `json:"own,omitempty"`
+	Merge string   `json:"merge,omitempty"`
 }
 
+// What becomes of a tensor with Own when another number of ranks goes on.
+const (
+	MergeNone = "none" // they begin with zeros
+	MergeSum  = "sum"  // the sum over the ranks stays
+	MergeMean = "mean" // all begin with the mean over the ranks
+)
+
 // Func is one entry point of a program: micro (all micro-batches but the last), step (the last one and the
-// update), eval, forward.
+// update), eval, forward; local and average of local SGD.
 type Func struct {
 	Name    string   `json:"name"`
 	Inputs  []string `json:"inputs"`  // names of Tensors it reads from the data, in the model's order

@@ -25,6 +25,9 @@ func (t *trainer) accumulated() (err error) {
 	if micro != nil {
 		functions = append(functions, micro)
 	}
+	if t.apart.local != nil {
+		functions = append(functions, t.apart.local)
+	}
 	if t.feed, err = t.m.newFeeder(functions...); err != nil {
 		return err
 	}

@@ -57,6 +57,9 @@ func (s *session) fixedBatch() error {
 // fixedStep does one update on the batch; first, when not nil, collects the results.
 func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
 	t.feed.fresh()
+	if err := t.choose(); err != nil {
+		return err
+	}
 	for i := range t.actions {
 		a := &t.actions[i]
 		if err := t.feed.fixed(batch, a.f, a.data); err != nil {
@@ -73,6 +76,9 @@ func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
 		return err
 	}
 	t.step++
+	if err := t.stepped(); err != nil {
+		return err
+	}
 	return t.readLoss()
 }
 

@@ -32,7 +32,8 @@ type trainer struct {
 
 	lossSum, count, lr *abi.Tensor // results of the step; count and lr may be nil
 	loss               float64     // of the last step
-	saved              int64       // step of the last checkpoint, -1 none
+	apart              localSGD
+	saved              int64 // step of the last checkpoint, -1 none
 }
 
 // train is the default mode: train, evaluate, save.
@@ -133,6 +134,9 @@ func (t *trainer) functions() (err error) {
 	if t.last = t.m.funcs[FuncStep]; t.last == nil {
 		return errors.New("this program was compiled without a training step")
 	}
+	if err := t.prepareLocal(); err != nil {
+		return err
+	}
 	if t.plan.prog.Actions != nil {
 		err = t.scheduled()
 	} else {
@@ -142,6 +146,11 @@ func (t *trainer) functions() (err error) {
 		return err
 	}
 	t.watch.actions = t.actions
+	return t.findResults()
+}
+
+// findResults finds what the last function of a step gives.
+func (t *trainer) findResults() error {
 	t.lossSum, t.count, t.lr = t.last.result("loss_sum"), t.last.result("count"), t.last.result("lr")
 	if t.lossSum == nil {
 		return errors.New("BUG: @step has no result loss_sum")
@@ -209,6 +218,9 @@ func (t *trainer) one() error {
 	t.watch.data += now.Sub(begin)
 	t.watch.trace.Add(trace.LaneLoop, "wait for data", "", begin, now.Sub(begin))
 	t.feed.fresh()
+	if err := t.choose(); err != nil {
+		return err
+	}
 	for i := range t.actions {
 		a := &t.actions[i]
 		if err := t.act(a, b); err != nil {
@@ -222,6 +234,9 @@ func (t *trainer) one() error {
 		return err
 	}
 	t.step++
+	if err := t.stepped(); err != nil {
+		return err
+	}
 	took := time.Since(now)
 	t.watch.steps++
 	t.watch.time += took
@@ -272,6 +287,9 @@ func (t *trainer) rate() float64 {
 
 // evaluate runs the evaluation and reports it.
 func (t *trainer) evaluate() error {
+	if err := t.meet(); err != nil {
+		return err
+	}
 	begin := time.Now()
 	e, err := t.eval.run()
 	if err != nil || e == nil { // nil: a signal came

@@ -219,6 +219,7 @@ func (x *plan) owner(t *abi.Tensor) bool {
 	for d := range t.Dims {
 		split = append(split, axes(t, d)...)
 	}
+	split = append(split, t.Own...)
 	for _, a := range x.mesh.Axes {
 		first := 0
 		if a.Name == stageAxis {

@@ -74,6 +74,8 @@ const (
 	FuncStep    = "step"    // the last micro-batch, the collectives and the update
 	FuncEval    = "eval"    // loss_sum, count and correct of a batch, nothing updated
 	FuncForward = "forward" // the model's outputs
+	FuncLocal   = "local"   // step of local SGD, when step is that of plain data parallelism
+	FuncAverage = "average" // makes parameters the mean over the data-parallel ranks
 )
 
 var _ = abi.Version

@@ -8,7 +8,9 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 )
 
@@ -78,27 +80,51 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 			return err
 		}
 	}
+	told := map[string]bool{}
 	for i := range s.plan.prog.Tensors {
 		x := &s.plan.prog.Tensors[i]
 		if !saved(x) || t == nil && x.Role == "state" {
 			continue
 		}
 		have, err := c.Tensor(x.Name)
+		if err != nil && anew(x) {
+			told["state of gradient compression is not in the checkpoint: it starts anew"] = true
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("it was made by another model or optimizer%s: %w", s.otherModel(c), err)
 		}
-		if have.DType != x.DType || !slices.Equal(have.Shape, s.plan.inFiles(x)) {
-			return fmt.Errorf("%q is %s%v there, this program has %s%v%s", x.Name, have.DType, have.Shape, x.DType, s.plan.inFiles(x), s.otherModel(c))
-		}
-		for _, p := range s.plan.pieces(x) {
-			data := p.buffer(x, s.m.bytes(x))
-			if err := c.Read(x.Name, p.offset, p.shape, data); err != nil {
+		if have.DType == x.DType && slices.Equal(have.Shape, s.plan.kept(x)) {
+			_, k := s.plan.owners(x)
+			if err := s.readEntry(c, x, k, len(x.Own) > 0, s.m.bytes(x)); err != nil {
 				return err
 			}
-			p.give(x, s.m.bytes(x), data)
+			continue
 		}
+		done, note, err := s.readOwn(c, x, have)
+		if err != nil {
+			return err
+		}
+		if !done {
+			return fmt.Errorf("%q is %s%v there, this program has %s%v%s", x.Name, have.DType, have.Shape, x.DType, s.plan.kept(x), s.otherModel(c))
+		}
+		told["what each rank had for itself ("+kindOf(x.Name)+"): its values "+note] = true
+	}
+	for _, text := range slices.Sorted(maps.Keys(told)) {
+		s.rep.note("%s", text)
 	}
 	return nil
+}
+
+// anew reports whether x may start as zeros: what gradient compression keeps from step to step.
+func anew(x *abi.Tensor) bool { return x.Merge == abi.MergeSum || x.Merge == abi.MergeNone }
+
+// kindOf is a state's name without the parameter's: optim/momentum.
+func kindOf(name string) string {
+	if parts := strings.SplitN(name, "/", 3); len(parts) == 3 {
+		return parts[0] + "/" + parts[1]
+	}
+	return name
 }
 
 // otherModel tells, in parentheses, that a checkpoint is not of this program's ONNX file; "" when it is.

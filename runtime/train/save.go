@@ -64,6 +64,9 @@ func (t *trainer) save() error {
 	if dir == "" {
 		return nil
 	}
+	if err := t.meet(); err != nil {
+		return err
+	}
 	begin := time.Now()
 	if err := t.write(dir); err != nil {
 		return err
@@ -90,8 +93,9 @@ func (t *trainer) write(dir string) error {
 	for i := range t.plan.prog.Tensors {
 		x := &t.plan.prog.Tensors[i]
 		if err == nil && saved(x) && t.plan.owner(x) {
+			_, k := t.plan.owners(x)
 			for _, p := range t.plan.pieces(x) {
-				err = errors.Join(err, w.Add(x.Name, x.DType, t.plan.inFiles(x), p.offset, p.shape, p.take(x, t.m.bytes(x))))
+				err = errors.Join(err, w.Add(x.Name, x.DType, t.plan.kept(x), entry(x, k, p.offset), entry(x, 1, p.shape), p.take(x, t.m.bytes(x))))
 			}
 		}
 	}

@@ -1,0 +1,158 @@
+package train
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/ckpt"
+)
+
+// What each rank has for itself: the errors of gradient compression, and the optimizer state of local SGD. A checkpoint
+// holds such a tensor with a dim in front, an entry for each rank along abi.Tensor.Own.
+
+// owners is how many ranks have contents of their own for t, and which of them this one is; 1 and 0 for most tensors.
+func (x *plan) owners(t *abi.Tensor) (n, k int) {
+	n = 1
+	for _, axis := range t.Own {
+		if axis == mesh.TimeAxis {
+			continue
+		}
+		n, k = n*x.mesh.Size(axis), k*x.mesh.Size(axis)+x.mesh.Coord(x.rank, axis)
+	}
+	return n, k
+}
+
+// kept is the dims that t has in a checkpoint.
+func (x *plan) kept(t *abi.Tensor) []int {
+	n, _ := x.owners(t)
+	return entry(t, n, x.inFiles(t))
+}
+
+// entry puts n in front of dims when ranks have contents of their own for t.
+func entry(t *abi.Tensor, n int, dims []int) []int {
+	if len(t.Own) == 0 {
+		return dims
+	}
+	return append([]int{n}, dims...)
+}
+
+// readEntry reads this rank's part of x, or of entry k of it when the checkpoint has entries.
+func (s *session) readEntry(c *ckpt.Checkpoint, x *abi.Tensor, k int, entries bool, into []byte) error {
+	for _, p := range s.plan.pieces(x) {
+		offset, shape := p.offset, p.shape
+		if entries {
+			offset, shape = append([]int{k}, offset...), append([]int{1}, shape...)
+		}
+		data := p.buffer(x, into)
+		if err := c.Read(x.Name, offset, shape, data); err != nil {
+			return err
+		}
+		p.give(x, into, data)
+	}
+	return nil
+}
+
+// readOwn reads a tensor that this run or the one that saved it keeps for each rank, when their numbers differ. It reports
+// false when the shapes do not fit at all; note says what became of the contents.
+func (s *session) readOwn(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tensor) (done bool, note string, err error) {
+	whole := s.plan.inFiles(x)
+	single := slices.Equal(have.Shape, whole)
+	each := len(have.Shape) == len(whole)+1 && slices.Equal(have.Shape[1:], whole)
+	switch {
+	case anew(x) && (x.Merge == abi.MergeNone || !each || have.DType != x.DType):
+		return true, "start anew", nil // zeros: what was left out is lost
+	case have.DType != x.DType:
+		return false, "", nil
+	case single && len(x.Own) > 0:
+		return true, "begin as one for all ranks", s.readEntry(c, x, 0, false, s.m.bytes(x))
+	case !each || x.DType != "f32":
+		return false, "", nil
+	}
+	entries := have.Shape[0]
+	sum, part := make([]float64, elems(x.Dims)), make([]byte, x.Bytes)
+	for k := range entries {
+		if err := s.readEntry(c, x, k, true, part); err != nil {
+			return true, "", err
+		}
+		for i := range sum {
+			sum[i] += float64(math.Float32frombits(binary.LittleEndian.Uint32(part[4*i:])))
+		}
+	}
+	by, note := float64(entries), "are averaged"
+	if x.Merge == abi.MergeSum { // the new ranks hold together what the old ones did
+		n, _ := s.plan.owners(x)
+		by, note = float64(n), "are added up and dealt out"
+	}
+	out := s.m.bytes(x)
+	for i, v := range sum {
+		binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(float32(v/by)))
+	}
+	return true, fmt.Sprintf("of %d ranks %s", entries, note), nil
+}
+
+// localSGD says which function a step ends with, and when parameters are averaged.
+type localSGD struct {
+	period, after int64
+	average       *function
+	local         *function // after the first steps; nil when @step is local from the start
+	apart         bool      // the ranks' parameters differ
+}
+
+// prepareLocal finds the functions of local SGD.
+func (t *trainer) prepareLocal() error {
+	l := &t.apart
+	l.period, l.after = int64(t.plan.Train.LocalPeriod), int64(t.plan.Train.LocalAfter)
+	if l.period == 0 {
+		return nil
+	}
+	if l.average = t.m.funcs[FuncAverage]; l.average == nil {
+		return fmt.Errorf("BUG: local SGD without @%s", FuncAverage)
+	}
+	if l.after > 0 {
+		if l.local = t.m.funcs[FuncLocal]; l.local == nil {
+			return fmt.Errorf("BUG: local SGD after %d steps without @%s", l.after, FuncLocal)
+		}
+	}
+	return nil
+}
+
+// choose makes the next step a local one when it is time.
+func (t *trainer) choose() error {
+	l := &t.apart
+	if l.local == nil || t.step < l.after || t.last == l.local {
+		return nil
+	}
+	t.last = l.local
+	t.actions[len(t.actions)-1].f = l.local
+	return t.findResults()
+}
+
+// stepped averages the parameters when a period is over.
+func (t *trainer) stepped() error {
+	l := &t.apart
+	if l.period == 0 || t.step <= l.after {
+		return nil
+	}
+	l.apart = true
+	if (t.step-l.after)%l.period != 0 {
+		return nil
+	}
+	return t.meet()
+}
+
+// meet averages parameters that differ between ranks; checkpoints and evaluations are of those.
+func (t *trainer) meet() error {
+	l := &t.apart
+	if !l.apart {
+		return nil
+	}
+	if err := t.m.run(l.average, 0); err != nil {
+		return t.failed(err)
+	}
+	l.apart = false
+	return t.m.settle()
+}

@@ -1,0 +1,94 @@
+package train
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/ckpt"
+	"github.com/gtc-compiler/gtc/runtime/mem"
+)
+
+// encodeF32 is values as the arena holds them.
+func encodeF32(values ...float32) []byte {
+	var out []byte
+	for _, v := range values {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	return out
+}
+
+// What two ranks had for themselves, on four ranks and on one: errors keep their sum, optimizer state its mean, and what
+// starts anew is zeros. A tensor that was one for all begins so on every rank.
+func TestOwnStateOnOtherRanks(t *testing.T) {
+	dir := t.TempDir()
+	w, err := ckpt.Begin(dir, 3, 0, 1, ckpt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := encodeF32(1, 2, 3, 5, 7, 10)
+	for _, name := range []string{"optim/error/w", "optim/momentum/w", "optim/powersgd_q/w"} {
+		if err := w.Add(name, "f32", []int{2, 3}, []int{0, 0}, []int{2, 3}, two); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Add("optim/m/w", "f32", []int{3}, []int{0}, []int{3}, encodeF32(4, 5, 6)); err != nil {
+		t.Fatal(err)
+	}
+	info, err := w.CloseShard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Commit([]ckpt.ShardInfo{info}, ckpt.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ckpt.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	arena, err := mem.New(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	for _, v := range []struct {
+		name, merge string
+		ranks       int // 0: no contents of its own
+		want        []float32
+	}{
+		{"optim/error/w", abi.MergeSum, 4, []float32{1.5, 2.25, 3.25}},
+		{"optim/momentum/w", abi.MergeMean, 4, []float32{3, 4.5, 6.5}},
+		{"optim/momentum/w", "", 0, []float32{3, 4.5, 6.5}},
+		{"optim/powersgd_q/w", abi.MergeNone, 4, []float32{0, 0, 0}},
+		{"optim/m/w", abi.MergeMean, 4, []float32{4, 5, 6}},
+	} {
+		x := &abi.Tensor{Name: v.name, DType: "f32", Dims: []int{3}, Bytes: 12, Merge: v.merge}
+		s := &session{plan: &plan{rank: max(v.ranks-1, 0)}, m: &machine{arena: arena}}
+		if v.ranks > 0 {
+			x.Own = []string{"dp"}
+			s.plan.mesh = mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: v.ranks}}}
+		}
+		clear(s.m.bytes(x))
+		have, err := c.Tensor(v.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, note, err := s.readOwn(c, x, have)
+		if !done || note == "" || err != nil || !slices.Equal(s.m.bytes(x), encodeF32(v.want...)) {
+			t.Errorf("%s for %d ranks: %v, %q, %v; got %v, want %v", v.name, v.ranks, done, note, err, s.m.bytes(x), encodeF32(v.want...))
+		}
+	}
+	bad := &abi.Tensor{Name: "optim/error/w", DType: "f32", Dims: []int{4}, Bytes: 16, Own: []string{"dp"}, Merge: abi.MergeSum}
+	s := &session{plan: &plan{mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 4}}}}, m: &machine{arena: arena}}
+	have, err := c.Tensor(bad.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, _, err := s.readOwn(c, bad, have); done || err != nil {
+		t.Errorf("another shape is taken: %v, %v", done, err)
+	}
+}
