@@ -82,7 +82,7 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 			t.Errorf("%s for %d ranks: %v, %q, %v; got %v, want %v", v.name, v.ranks, done, note, err, s.m.bytes(x), encodeF32(v.want...))
 		}
 	}
-	bad := &abi.Tensor{Name: "optim/error/w", DType: "f32", Dims: []int{4}, Bytes: 16, Own: []string{"dp"}, Merge: abi.MergeSum}
+	bad := &abi.Tensor{Name: "optim/momentum/w", DType: "f32", Dims: []int{4}, Bytes: 16, Own: []string{"dp"}, Merge: abi.MergeMean}
 	s := &session{plan: &plan{mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 4}}}}, m: &machine{arena: arena}}
 	have, err := c.Tensor(bad.Name)
 	if err != nil {
