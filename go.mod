@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/dave/jennifer v1.7.1
+	github.com/ebitengine/purego v0.11.3
 	github.com/gogo/protobuf v1.3.2
 	github.com/owulveryck/onnx-go v0.5.0
 	github.com/spf13/cobra v1.10.2

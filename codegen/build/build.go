@@ -163,8 +163,8 @@ import (
 func main() { train.Ranks(prog0.Programs) }
 `
 
-// unvendored are folders of the run-time that only tests need.
-var unvendored = []string{"testdata", "commtest"}
+// unvendored are folders of the run-time that only tests need, or programs for GPUs.
+var unvendored = []string{"testdata", "commtest", "nccl"}
 
 // vendor adds the run-time's source, without tests, and vendor/modules.txt.
 func vendor(files map[string][]byte, f *Folder) error {

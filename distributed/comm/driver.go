@@ -44,7 +44,8 @@ type Call struct {
 // Fault is a Driver's error of which the kind and the rank at fault are known.
 type Fault struct {
 	Kind   Kind
-	Rank   int // in the group
+	Rank   int  // in the group
+	World  bool // Rank is that in the job instead
 	Detail string
 }
 
@@ -167,6 +168,9 @@ func (b *driven) do(c *call, out *Call) *failure {
 
 func (b *driven) failure(err error) *failure {
 	var f *Fault
+	if errors.As(err, &f) && f.World {
+		return &failure{kind: f.Kind, rank: f.Rank, detail: f.Detail}
+	}
 	if errors.As(err, &f) && f.Rank >= 0 && f.Rank < len(b.g.ranks) {
 		return &failure{kind: f.Kind, rank: b.g.ranks[f.Rank], detail: f.Detail}
 	}
@@ -181,6 +185,19 @@ func (b *driven) kill() {
 }
 
 func (b *driven) close() { b.d.Close() }
+
+// Failed is the error by which c's job has ended, or nil while it is well. A
+// driver that stands on another communicator asks it while it waits.
+func Failed(c Communicator) error {
+	g, ok := c.(*group)
+	if !ok {
+		return nil
+	}
+	if f := g.w.failed.Load(); f != nil {
+		return g.w.errorFor(&call{op: OpBarrier, site: noSite}, f)
+	}
+	return nil
+}
 
 // Combine sets dst to the combination of srcs as all collectives add: element
 // by element, in the tree over srcs that AllReduce makes over ranks. dst and
