@@ -267,3 +267,25 @@ func TestFileCutShort(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A stage of a pipeline reads only its own inputs, of the same samples as the others.
+func TestUnreadInputsHaveNoRows(t *testing.T) {
+	d := openNumbers(t, 19)
+	s := d.Sampler(8, 5, false)
+	want := collect(t, d, s, 1, 1, 0, 1)
+	l, err := d.Loader(Config{Sampler: s, Stop: 1, Unread: []bool{true, false}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err := l.Next(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ints(t, b.Micro(1, 0)); b.Inputs[0] != nil || !reflect.DeepEqual(got, want[0]) {
+		t.Errorf("%v, %v, want %v", b.Inputs[0], got, want[0])
+	}
+	if _, err := d.Loader(Config{Sampler: s, Unread: []bool{true}}); err == nil || !strings.Contains(err.Error(), "Unread of 1 inputs") {
+		t.Error(err)
+	}
+}

@@ -391,7 +391,7 @@ func (p *pipe) update(stage int) []Call {
 // rank is the program of a rank.
 func (p *pipe) rank(tb testing.TB, rank int) *Program {
 	man := abi.Manifest{Version: abi.Version, Model: "pipe.onnx", ModelSum: "pipe", Ranks: p.pp * p.dp, Mesh: []abi.Axis{{Name: "pp", Size: p.pp}, {Name: "dp", Size: p.dp}},
-		Options: map[string]string{"lr": "0.05", "pp": fmt.Sprint(p.pp)},
+		Options: map[string]string{"lr": "0.05", "pp": fmt.Sprint(p.pp), "schedule": "constant " + p.name},
 		Train:   abi.Train{Batch: pipeBatch, RankBatch: p.rows, DP: p.dp, Microbatches: p.micro, Optimizer: "sgd", LR: 0.05, Weighted: true}}
 	var funcs map[string][]Call
 	for s := range p.pp {

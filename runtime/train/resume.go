@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/distributed/schedule"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 )
@@ -175,8 +176,11 @@ func (t *trainer) compatible(m *ckpt.Meta) error {
 	maps.Copy(all, t.plan.Options)
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		was, is := old[k], t.plan.Options[k]
-		if k == "lr" { // not recorded when it was left to its default
+		switch k {
+		case "lr": // not recorded when it was left to its default
 			was, is = rateOf(was, m.Optimizer.Hyper["lr"]), rateOf(is, t.plan.Train.LR)
+		case "schedule":
+			was, is = rateSchedule(was), rateSchedule(is)
 		}
 		if was != is && !layout[k] {
 			t.rep.note("the checkpoint was made with --%s %s, this program with %s", k, or(was, "left to its default"), or(is, "the default"))
@@ -196,6 +200,13 @@ func rateOf(option string, used float64) string {
 	return option
 }
 
+// rateSchedule is the part of option schedule that says how the learning rate goes, which is constant when it does not say.
+func rateSchedule(option string) string {
+	words := strings.Fields(option)
+	words = slices.DeleteFunc(words, func(w string) bool { return slices.Contains(schedule.Names(), w) })
+	return or(strings.Join(words, " "), "constant")
+}
+
 // layout are the options that change where things are, not what they are.
-var layout = map[string]bool{"dp": true, "tp": true, "pp": true, "zero": true, "sp": true, "shard": true, "schedule": true, "chunks": true, "microbatches": true,
-	"out": true, "o": true, "bucket": true, "bucket-bytes": true, "threads": true}
+var layout = map[string]bool{"dp": true, "tp": true, "pp": true, "zero": true, "sp": true, "shard": true, "chunks": true, "microbatches": true,
+	"out": true, "o": true, "bucket-mb": true, "comm": true, "threads": true}
