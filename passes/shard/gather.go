@@ -13,7 +13,8 @@ import (
 type gatherer struct {
 	*annotator
 	b  *ir.Builder
-	of map[*ir.Value]bool // those parameters, and what is made of parameters alone
+	of map[*ir.Value]bool     // those parameters, and what is made of parameters alone
+	in map[*ir.Op][]*ir.Value // what the ops that make the latter read before they read copies
 }
 
 // reading is one of the two passes.
@@ -26,7 +27,7 @@ type reading struct {
 // made of parameters alone (a transposed weight) is made in both passes, so that nothing whole is kept in between.
 func (a *annotator) gatherForUse(u *updates) {
 	layout.MarkData(a.f)
-	g := &gatherer{annotator: a, b: ir.NewBuilder(a.f), of: map[*ir.Value]bool{}}
+	g := &gatherer{annotator: a, b: ir.NewBuilder(a.f), of: map[*ir.Value]bool{}, in: map[*ir.Op][]*ir.Value{}}
 	for _, p := range a.f.Params {
 		if _, ok := partOf(a.m, p.Sharding, p.Type.Dims); ok && p.Role != ir.State && a.zeroSplits(p) {
 			g.of[p] = true
@@ -37,6 +38,7 @@ func (a *annotator) gatherForUse(u *updates) {
 	}
 	for _, op := range a.f.Ops {
 		if !op.Out[0].Data && !u.ops[op] && slices.ContainsFunc(op.In, func(v *ir.Value) bool { return g.of[v] }) {
+			g.in[op] = slices.Clone(op.In)
 			for _, v := range op.Out {
 				g.of[v] = true
 			}
@@ -78,7 +80,7 @@ func (g *gatherer) read(v *ir.Value, r *reading, loc ir.Loc) *ir.Value {
 		return w
 	}
 	var in []*ir.Value
-	for _, x := range v.Op.In {
+	for _, x := range g.in[v.Op] {
 		in = append(in, g.read(x, r, loc))
 	}
 	g.b.Loc = g.c.Loc(v.Op.Loc)

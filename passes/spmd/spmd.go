@@ -144,7 +144,8 @@ func (s *splitter) op(op *ir.Op) error {
 	for i, v := range op.Out {
 		w := outs[i]
 		if !plan.Out[i].Equal(want[i]) {
-			w = s.change(w, plan.Out[i], want[i], op.Out[i].Name, op.Why)
+			s.b.Rename(w, v.Name+".partial")
+			w = s.change(w, plan.Out[i], want[i], v.Name, op.Why)
 		}
 		s.b.Rename(w, v.Name)
 		s.local[v] = w
