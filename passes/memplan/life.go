@@ -78,6 +78,14 @@ func (fn *funcPlan) lifetimes() {
 		}
 	}
 	fn.inFlight()
+	for _, op := range cleared(fn.f) { // the sum takes the place of its operand, which is cleared behind the last reader
+		for i, v := range op.Out {
+			param := op.In[i]
+			fn.same[v] = param
+			fn.reads[param] = append(fn.reads[param], fn.reads[v]...)
+			slices.Sort(fn.reads[param])
+		}
+	}
 	fn.updates()
 	for pos, g := range fn.groups {
 		if g.Ops[0].Def.Rules.Collective == "all_reduce" {
@@ -243,7 +251,7 @@ func (fn *funcPlan) newBlock(parts []*ir.Value, first, last int) *block {
 // bucket lays the results of a collective side by side and lets each operand be made right there when
 // nothing else needs it afterwards.
 func (fn *funcPlan) bucket(pos int, op *ir.Op) {
-	if param := fn.same[op.Out[0]]; param != nil { // reduced where it stays
+	if param := fn.same[op.Out[0]]; param != nil { // reduced where it is, or stays
 		in := group.Alias(op.In[0])
 		if old := fn.ends(in, pos); old != nil && !slices.ContainsFunc(fn.reads[param], func(r int) bool { return r >= old.first }) {
 			fn.drop(old, in, op.Out[0])

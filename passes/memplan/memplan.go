@@ -27,6 +27,13 @@ import (
 // Run plans the arena of the module.
 func Run(c *pass.Context) error {
 	p := &planner{c: c, plan: pass.Plan{Segments: map[string]int{}, Copies: map[string][]pass.Copy{}}, fixed: map[string]*ir.Value{}}
+	for _, f := range c.Module.Funcs { // what one message takes side by side
+		for _, op := range cleared(f) {
+			for _, v := range op.In {
+				p.fix(v.Name, "state", v)
+			}
+		}
+	}
 	for _, f := range c.Module.Funcs {
 		if err := p.placeFixed(f); err != nil {
 			return err
@@ -169,6 +176,44 @@ func (p *planner) fix(key, kind string, v *ir.Value) {
 	v.Offset = p.plan.ArenaBytes
 	p.plan.ArenaBytes += align(v.Type.Bytes())
 	p.plan.Segments[kind] += align(v.Type.Bytes())
+}
+
+// cleared lists the all_reduces of f whose operands are state that nothing else reads and that f sets to a constant: sums
+// over micro-batches, which are reduced where they are.
+func cleared(f *ir.Func) []*ir.Op {
+	readers, constant := map[*ir.Value]int{}, map[*ir.Value]bool{}
+	for _, op := range f.Ops {
+		fixed := true
+		for _, v := range op.In {
+			readers[v]++
+			fixed = fixed && v != nil && constant[v]
+		}
+		for _, v := range op.Out {
+			constant[v] = fixed && op.Def.Rules.Collective == ""
+		}
+	}
+	sets, told := map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	for _, r := range f.Results {
+		src, _, _ := group.Resolve(r.Value)
+		readers[r.Value]++
+		if told[src] = true; r.Updates != nil && constant[r.Value] {
+			sets[r.Updates] = true
+		}
+	}
+	var out []*ir.Op
+	for _, op := range f.Ops {
+		if op.Def.Rules.Collective != "all_reduce" {
+			continue
+		}
+		ok := true
+		for i, v := range op.In {
+			ok = ok && v.Op == nil && v.Role == ir.State && readers[v] == 1 && sets[v] && !told[op.Out[i]]
+		}
+		if ok {
+			out = append(out, op)
+		}
+	}
+	return out
 }
 
 // LiteralName names a stored constant by its type and contents, so that equal ones are stored once.
