@@ -62,7 +62,7 @@ func programs(results ...*Result) []rank.Program {
 	var list []rank.Program
 	for _, r := range results {
 		for _, c := range r.Context.Programs() {
-			p := rank.Program{Module: c.Module, Plan: c.Plan, Index: len(list)}
+			p := rank.Program{Module: c.Module, Plan: c.Plan, Index: len(list), Strict: c.Opt.Reproducible}
 			if p.Index > 0 {
 				p.Name = fmt.Sprintf("P%d", p.Index)
 			}

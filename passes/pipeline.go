@@ -19,6 +19,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/spmd"
 	"github.com/gtc-compiler/gtc/passes/stage"
 	"github.com/gtc-compiler/gtc/passes/trainstep"
+	"github.com/gtc-compiler/gtc/passes/tree"
 	"github.com/gtc-compiler/gtc/passes/unstack"
 )
 
@@ -46,6 +47,8 @@ var Table = []pass.Pass{
 		Why: "what is summed over time is known only when all reductions are explicit"},
 	{Name: "stage", Run: stage.Run, Needs: pass.Local, Makes: pass.Staged,
 		Why: "the cut weighs what a rank computes and sends; later passes see one module for each stage"},
+	{Name: "tree", Run: tree.Run, Needs: pass.Local,
+		Why: "how sums over time are added up is told only to reproducible programs, when all of them are explicit"},
 	{Name: "compress", Run: compress.Run, Needs: pass.Local,
 		Why: "what is sent instead of a gradient is ordinary ops and smaller reductions, which overlap buckets"},
 	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered,

@@ -66,6 +66,7 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.Chunks, "chunks", 0, "parts of the model that a stage has with --schedule interleaved; 0 is 2")
 	fs.IntVar(&p.Zero, "zero", 0, "`STAGE` of ZeRO over the data-parallel ranks: 1 gives each a part of the optimizer state, 2 of the gradients too, 3 of the parameters too")
 	m.gradCommFlags(fs)
+	fs.BoolVar(&p.Reproducible, "reproducible", false, "the same bits in every layout of data-parallel ranks, micro-batches, stages and ZeRO: sums over all micro-batches follow one tree. Their number (--dp times --microbatches) is a power of two, and must be the same to compare")
 	fs.StringVar(&m.precision, "precision", "fp32", "fp32 (bf16, fp16 and tf32 are not supported yet)")
 	fs.StringVar(&m.target, "target", "cpu", "cpu (cuda is not supported yet)")
 	fs.StringVar(&m.memory, "memory", "", "`LIMIT` of memory a rank, such as 8GiB (not supported yet)")

@@ -3,6 +3,7 @@ package rank
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -119,7 +120,11 @@ func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 	f := jen.NewFile(pkg)
 	f.HeaderComment(header)
 	f.PackageComment(fmt.Sprintf("Package %s is what ranks run: what each function calls, on which part of the arena.", pkg))
-	f.CgoPreamble(`#cgo CFLAGS: -O3 -std=gnu11 -Wno-unknown-pragmas -Wno-unused-variable
+	strict := ""
+	if slices.ContainsFunc(programs, func(p Program) bool { return p.Strict }) {
+		strict = " -ffp-contract=off"
+	}
+	f.CgoPreamble(`#cgo CFLAGS: -O3 -std=gnu11` + strict + ` -Wno-unknown-pragmas -Wno-unused-variable
 #cgo amd64 CFLAGS: -march=native
 #cgo arm64 CFLAGS: -mcpu=native
 #cgo linux CFLAGS: -fopenmp

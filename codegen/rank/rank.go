@@ -75,6 +75,7 @@ type Program struct {
 	Module *ir.Module
 	Plan   pass.Plan
 	Index  int    // among the programs of the manifest
+	Strict bool   // each operation of generated kernels rounds by itself: none is contracted with the next
 	Name   string // "" or a capitalised word
 }
 

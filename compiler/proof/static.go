@@ -3,7 +3,6 @@ package proof
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -85,11 +84,38 @@ func (j *job) schedule(p *program) error {
 			}
 			continue
 		}
+		if err := p.merged(i); err != nil {
+			return fmt.Errorf("action %d: %w", i, err)
+		}
+		if strings.HasPrefix(a.Func, mergePrefix) {
+			continue
+		}
 		if err := s.take(a.Func, pair{chunkOf(a.Func), a.Micro}, a.Slot); err != nil {
 			return fmt.Errorf("action %d: %w", i, err)
 		}
 	}
 	return s.whole(p, max(1, j.plan.Train.Microbatches))
+}
+
+// mergePrefix begins the functions that add up the sums of micro-batches in a tree: merge.F.T behind function F of a
+// micro-batch that completes T levels.
+const mergePrefix = "merge."
+
+// merged checks that action i of a function with sums is followed by their merge, and that merges follow nothing else.
+func (p *program) merged(i int) error {
+	a := p.Actions[i]
+	name := func(f string, micro int) string { return fmt.Sprintf("%s%s.%d", mergePrefix, f, trailingOnes(micro)) }
+	if strings.HasPrefix(a.Func, mergePrefix) {
+		if i == 0 || p.Actions[i-1].Micro != a.Micro || a.Func != name(p.Actions[i-1].Func, a.Micro) || a.Slot != 0 {
+			return fmt.Errorf("@%s of micro-batch %d does not follow what it merges, or not as many levels as are complete", a.Func, a.Micro)
+		}
+		return nil
+	}
+	_, sums := p.funcs[mergePrefix+a.Func+".0"]
+	if next := p.Actions[i+1]; sums && (next.Func != name(a.Func, a.Micro) || next.Micro != a.Micro) { // @step is the last
+		return fmt.Errorf("the sums of @%s of micro-batch %d are not merged with the %d levels that are complete", a.Func, a.Micro, trailingOnes(a.Micro))
+	}
+	return nil
 }
 
 // pair is what a slot holds.
@@ -113,20 +139,13 @@ func chunkOf(name string) string {
 // take follows one action.
 func (s *slots) take(name string, p pair, slot int) error {
 	what, _, _ := strings.Cut(name, ".")
-	if what == microFunc { // accumulation without stages: micro, or micro.T which merges T sums
-		if k := s.next[microFunc]; k != p.micro {
-			return fmt.Errorf("@%s of micro-batch %d comes where %d is next", name, p.micro, k)
-		}
-		if merges, err := strconv.Atoi(p.chunk); err == nil && merges != trailingOnes(p.micro) {
-			return fmt.Errorf("@%s merges %d sums behind micro-batch %d, which completes %d", name, merges, p.micro, trailingOnes(p.micro))
-		}
-		s.next[microFunc]++
-		return nil
-	}
 	if k := s.next[name]; k != p.micro {
 		return fmt.Errorf("@%s of micro-batch %d comes where %d is next", name, p.micro, k)
 	}
 	s.next[name]++
+	if name == microFunc { // accumulation without stages
+		return nil
+	}
 	if what == "fwd" {
 		if old, ok := s.held[slot]; ok {
 			return fmt.Errorf("@%s of micro-batch %d takes slot %d, which holds micro-batch %d of chunk %s", name, p.micro, slot, old.micro, old.chunk)

@@ -45,6 +45,7 @@ type node struct {
 	space  *group.Space // nil: stands alone
 	preds  map[*node]bool
 	into   *node
+	alone  bool // stays as it is: a reduction of a reproducible program, whose order no neighbour may change
 	number int
 	seen   int // the last search that came by
 }
@@ -206,9 +207,12 @@ func (fu *fuser) place(op *ir.Op) {
 	if n.space, _ = group.Build(n.ops); n.space == nil {
 		panic(fmt.Sprintf("BUG: %s has no iteration space", op))
 	}
+	if n.alone = fu.c.Opt.Reproducible && fu.kind(op) == kir.Reduce; n.alone {
+		return
+	}
 	for _, s := range srcs {
 		s, n := s.find(), n.find()
-		if s == n || s.space == nil {
+		if s == n || s.space == nil || s.alone {
 			continue
 		}
 		if why := fu.merge(s, n); why != "" {

@@ -37,7 +37,7 @@ func (fu *fuser) sink() {
 			continue
 		}
 		from := fu.of[op].find()
-		if r := readers[op.Out[0]]; len(r) == 1 && r[0] != nil && r[0] != from && r[0].space != nil && len(from.ops) > 1 {
+		if r := readers[op.Out[0]]; len(r) == 1 && r[0] != nil && r[0] != from && r[0].space != nil && !r[0].alone && len(from.ops) > 1 {
 			fu.sinkOne(op, from, r[0], readers)
 		}
 	}

@@ -157,7 +157,7 @@ func (u *updater) globalNorm(grads []grad) *ir.Value {
 	var total *ir.Value
 	for _, g := range grads {
 		b.Loc = g.loc
-		sq := ops.Cast(b, sumSquares(b, wide(b, g.sum)), dtype.F64)
+		sq := ops.Cast(b, u.sumSquares(wide(b, g.sum)), dtype.F64)
 		if total == nil {
 			total = sq
 		} else {
@@ -167,11 +167,6 @@ func (u *updater) globalNorm(grads []grad) *ir.Value {
 	b.Loc = ir.Loc{Node: "clip", Derived: u.c.Pass}
 	norm := ops.Cast(b, ops.Sqrt(b, total), dtype.F32)
 	return b.Rename(ops.Mul(b, norm, u.mean), "grad_norm")
-}
-
-// sumSquares is the sum of the squares of all elements, without dims.
-func sumSquares(b *ir.Builder, x *ir.Value) *ir.Value {
-	return ops.Reshape(b, ops.ReduceSum(b, ops.Square(b, x), ops.AllDims(x)...), nil)
 }
 
 // wide is x in f32 when it is in half precision: squares of gradients and an eps of 1e-8 are zero in f16, so state and

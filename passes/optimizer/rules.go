@@ -231,7 +231,7 @@ func rmsprop(r *run) *ir.Value {
 // ratio is ‖x‖/‖y‖ as a scalar, times c; 1 when either norm is zero.
 func (r *run) ratio(x, y *ir.Value, c float64) *ir.Value {
 	b := r.b
-	nx, ny := ops.Sqrt(b, sumSquares(b, x)), ops.Sqrt(b, sumSquares(b, y))
+	nx, ny := ops.Sqrt(b, r.sumSquares(x)), ops.Sqrt(b, r.sumSquares(y))
 	zero, one := ops.ScalarLike(b, nx, 0), ops.ScalarLike(b, nx, 1)
 	ok := ops.And(b, ops.Gt(b, nx, zero), ops.Gt(b, ny, zero))
 	safe := ops.Where(b, ok, ny, one)
@@ -262,7 +262,7 @@ func lars(r *run) *ir.Value {
 	step := ops.Mul(r.b, r.g, r.scalar(r.lr))
 	if r.decays || r.opt.WeightDecay == 0 {
 		b := r.b
-		np, ng := ops.Sqrt(b, sumSquares(b, r.p)), ops.Sqrt(b, sumSquares(b, r.g))
+		np, ng := ops.Sqrt(b, r.sumSquares(r.p)), ops.Sqrt(b, r.sumSquares(r.g))
 		zero, one := ops.ScalarLike(b, np, 0), ops.ScalarLike(b, np, 1)
 		ok := ops.And(b, ops.Gt(b, np, zero), ops.Gt(b, ng, zero))
 		den := ops.Where(b, ok, ops.Add(b, ng, ops.MulScalar(b, np, r.opt.WeightDecay)), one)

@@ -71,7 +71,8 @@ func (a *annotator) zero(changed map[string]bool) {
 				continue
 			}
 			s := part
-			if stage > 1 && slices.Contains(g.Sharding.Partial, mesh.TimeAxis) {
+			// Under --reproducible sums over time come first: they are the inner ones of the tree.
+			if stage > 1 && !a.c.Opt.Reproducible && slices.Contains(g.Sharding.Partial, mesh.TimeAxis) {
 				s.Partial = []string{mesh.TimeAxis}
 			}
 			a.pins[g] = s
