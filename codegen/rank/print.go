@@ -120,11 +120,7 @@ func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 	f := jen.NewFile(pkg)
 	f.HeaderComment(header)
 	f.PackageComment(fmt.Sprintf("Package %s is what ranks run: what each function calls, on which part of the arena.", pkg))
-	strict := ""
-	if slices.ContainsFunc(programs, func(p Program) bool { return p.Strict }) {
-		strict = " -ffp-contract=off"
-	}
-	f.CgoPreamble(`#cgo CFLAGS: -O3 -std=gnu11` + strict + ` -Wno-unknown-pragmas -Wno-unused-variable
+	f.CgoPreamble(`#cgo CFLAGS: -O3 -std=` + standard(programs) + ` -Wno-unknown-pragmas -Wno-unused-variable
 #cgo amd64 CFLAGS: -march=native
 #cgo arm64 CFLAGS: -mcpu=native
 #cgo linux CFLAGS: -fopenmp
@@ -148,6 +144,19 @@ func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 		panic("BUG: generated program does not print: " + err.Error())
 	}
 	return b.Bytes()
+}
+
+// standard is the C standard of the kernels. In ISO mode GCC contracts no multiplication with an addition (-ffp-contract,
+// which cgo does not let through); Clang obeys the pragma that kernels.c begins with.
+func standard(programs []Program) string {
+	if strict(programs) {
+		return "c11"
+	}
+	return "gnu11"
+}
+
+func strict(programs []Program) bool {
+	return slices.ContainsFunc(programs, func(p Program) bool { return p.Strict })
 }
 
 func (g *generator) printProgram(f *jen.File, p Program) {

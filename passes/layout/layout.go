@@ -76,7 +76,7 @@ func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 	operands(false, every)
 	wishes(func(axis string) bool { return !ofData(axis) })
 	operands(true, func(axis string) bool { return ofData(axis) || !meetsWhole(op, in, axis) })
-	wishes(every)
+	wishes(func(axis string) bool { return !addedUp(in, axis) })
 	for _, i := range bySize(op.In) {
 		p.tell(op.In[i], p.rule.In[i], in[i])
 	}
@@ -85,6 +85,14 @@ func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 
 // ofData reports whether samples are split over axis.
 func ofData(axis string) bool { return axis == "dp" || axis == mesh.TimeAxis }
+
+// addedUp reports whether an operand is a partial sum over axis as well as over time. Then nothing wants its parts yet: sums
+// over time come first, and ranks add up what was accumulated, once a step.
+func addedUp(in []mesh.Sharding, axis string) bool {
+	return axis != mesh.TimeAxis && slices.ContainsFunc(in, func(s mesh.Sharding) bool {
+		return slices.Contains(s.Partial, axis) && slices.Contains(s.Partial, mesh.TimeAxis)
+	})
+}
 
 // meetsWhole reports whether an operand is a partial sum over axis, or a term of a sum that is whole over axis.
 func meetsWhole(op *ir.Op, in []mesh.Sharding, axis string) bool {

@@ -64,6 +64,9 @@ func check(c *pass.Context, dp, micros int) error {
 		return ir.Errorf(ir.Loc{}, "--reproducible adds the %d x %d = %d micro-batches up in a binary tree: their number must be a power of two", dp, micros, n).
 			Note("%d ranks along dp, %d micro-batches each", dp, micros)
 	}
+	if g := c.Opt.GradComm; g.DType != "" && g.DType != "f32" || g.Compress != "" || g.Period > 0 {
+		return ir.Errorf(ir.Loc{}, "--reproducible: what ranks send of their gradients must be all of them; rounded, compressed or averaged parameters depend on how many ranks there are")
+	}
 	for _, f := range c.Module.Funcs {
 		for _, r := range f.Results {
 			if r.Updates != nil && r.Updates.Role == ir.Buffer && dp*micros > 1 {
@@ -202,6 +205,9 @@ func (t *maker) total(step *ir.Func, list []sum) {
 	})
 	step.Results = slices.DeleteFunc(step.Results, func(r ir.Result) bool { return r.Updates != nil && of[r.Updates.Name].acc != nil })
 	step.Params = slices.DeleteFunc(step.Params, func(p *ir.Value) bool { return of[p.Name].acc != nil })
+	for i, p := range step.Params {
+		p.Index = i
+	}
 	step.DCE()
 }
 
