@@ -35,7 +35,10 @@ func TestModelsOnStages(t *testing.T) {
 		if only == "" && !quick[base] || only != "" && only != "all" && !strings.HasPrefix(base, only) {
 			continue
 		}
-		for _, l := range pipelines {
+		for i, l := range pipelines {
+			if only == "" && name(base) != "mlp" && i%4 != 2 {
+				continue // interleaved, zb-h1 with three stages, zb-h1 with ZeRO-2, and with tp and ZeRO-3
+			}
 			t.Run(fmt.Sprintf("%s/%s pp%d dp%d tp%d mb%d zero%d", base, l.schedule, l.pp, max(l.dp, 1), max(l.tp, 1), l.mb, l.zero), func(t *testing.T) {
 				opt := &pass.Options{PP: l.pp, DP: l.dp, TP: l.tp, Zero: l.zero, Microbatches: l.mb, Pipeline: l.schedule, SyncBN: true,
 					ClipNorm: 1, Optimizer: pass.Optimizer{Name: "adamw", LR: 0.1}}

@@ -150,7 +150,9 @@ func (k *cutter) targets() {
 	}
 }
 
-// takeApart finds what a border adds up: its operand, or the addends of a sum over several parts.
+// takeApart finds what a border adds up: its operand, or the addends of a sum over several parts. With --reproducible it is
+// the operand, as on one rank, although a gradient then travels for each micro-batch: another order of additions would give
+// other bits.
 func (k *cutter) takeApart(b *border) {
 	var leaves []*ir.Value
 	var adds []*ir.Op
@@ -164,8 +166,7 @@ func (k *cutter) takeApart(b *border) {
 		visit(v.Op.In[0])
 		visit(v.Op.In[1])
 	}
-	visit(b.in())
-	if slices.ContainsFunc(leaves, func(v *ir.Value) bool { return !k.core(v) || k.part[v.Op] != k.part[leaves[0].Op] }) && len(leaves) > 1 {
+	if visit(b.in()); !k.c.Opt.Reproducible && slices.ContainsFunc(leaves, func(v *ir.Value) bool { return !k.core(v) || k.part[v.Op] != k.part[leaves[0].Op] }) && len(leaves) > 1 {
 		for _, op := range adds {
 			delete(k.part, op)
 		}

@@ -39,7 +39,8 @@
 // Sums. The operand v of a border is added up in the function that makes it, accum/v <- accum/v + v; step reads the
 // accumulator and clears it. The gradient of a weight that several parts read is a sum of one contribution of each: the
 // border goes behind the sum, each stage adds up its own contributions, and in step the stages send each other theirs and
-// add them in the order of stages, so that the copies of the weight stay equal. An op of U runs on every stage that
+// add them in the order of stages, so that the copies of the weight stay equal. (With --reproducible the contributions of
+// each micro-batch are added as on one rank instead, and the sum goes to all copies.) An op of U runs on every stage that
 // needs it and can have its operands; a scalar that depends on other stages (the loss, its count, squares for the norm of
 // all gradients) travels in one all_reduce over pp of a vector in which each stage fills in its own, and is then the same
 // on all stages. The norm is computed by the same additions as on one rank, and a tied weight counts once, as there.
