@@ -70,14 +70,19 @@ type spec struct {
 	model            string
 	batch, dp, micro int
 	lr               float64
-	tp, zero         int
+	tp, zero, pp     int
+	schedule         string // of the pipeline; "" is 1f1b
 }
+
+// ranks is how many programs a job of s has.
+func (s spec) ranks() int { return max(s.dp, 1) * max(s.tp, 1) * max(s.pp, 1) }
 
 // options are the compiler's for a spec.
 func (s spec) options(out string) *compiler.Options {
 	o := &compiler.Options{Model: s.model, Out: out}
 	o.Import.Batch = s.batch
 	o.Pass = pass.Options{Loss: classify, IgnoreIndex: -100, DP: max(s.dp, 1), Microbatches: max(s.micro, 1), TP: max(s.tp, 1), Zero: s.zero, Threads: 1,
+		PP: max(s.pp, 1), Pipeline: s.schedule,
 		Optimizer: pass.Optimizer{Name: "adamw", LR: s.lr, WeightDecay: 0.01, NoDecay: []string{"1d"}}}
 	return o
 }
