@@ -14,6 +14,8 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
+// Sequence parallelism is laid over what the search finds; it has no part in it.
+//
 // Tensor parallelism is found, not prescribed. A class is all parameters that are alike: of the same dims, used in the
 // same way (the c_fc of every layer). The search splits one class over tp at a time (a seed), carries that through the
 // step (spread), lets every parameter follow of which all readers now want a part, and keeps the seed when the step
@@ -41,7 +43,7 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 		return nil, err
 	}
 	t := &tensorSearch{m: m, n: m.Size("tp"), s: newSpread(newPlans(m), map[string]int{}, f), forced: forced}
-	t.s.tokens, t.s.open = c.Opt.SP, true
+	t.s.open = true
 	t.s.load()
 	t.classes = classesOf(f)
 	t.search()

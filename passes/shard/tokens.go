@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // Sequence parallelism (Korthikanti et al., arXiv:2205.05198): where a sum over the tensor-parallel ranks must be
@@ -11,21 +12,26 @@ import (
 // until the next product needs all tokens. An all_reduce becomes a reduce_scatter and an all_gather, of the same
 // bytes together, and the activations between are kept in parts.
 
-// tokenWish is the wish that op, which takes a sum that is spread over tp, leaves its results in parts of their
-// tokens; nil where there is no such sum, or no dim of tokens divides.
+// tokenWish is the wish that op, which takes a sum that is spread over tp or adds to what is in parts of its tokens,
+// leaves its results in parts of their tokens; nil where there is no such thing, or no dim of tokens divides.
 func (s *spread) tokenWish(op *spreadOp, in []int32, made *plan) []int32 {
 	finishes := false
 	for k, n := range in {
-		if slices.Contains(s.layouts[n].Partial, "tp") {
-			need := s.layouts[made.in[k]]
-			finishes = finishes || !slices.Contains(need.Partial, "tp")
-		}
+		finishes = finishes || slices.Contains(s.layouts[n].Partial, "tp") && !slices.Contains(s.layouts[made.in[k]].Partial, "tp")
 	}
 	v := op.Out[0]
-	if !finishes || !v.Data || splitOver(s.layouts[made.out[0]], "tp") {
+	dims := tokenDims(v)
+	if !v.Data || slices.ContainsFunc(dims, func(d int) bool { return slices.Contains(s.layouts[made.out[0]].Axes(d), "tp") }) {
 		return nil
 	}
-	for _, d := range tokenDims(v) {
+	if !finishes && op.Def == ops.AddDef { // the stream of residuals
+		dims = slices.DeleteFunc(dims, func(d int) bool {
+			return !slices.ContainsFunc(in, func(n int32) bool { return slices.Contains(s.layouts[n].Axes(d), "tp") })
+		})
+	} else if !finishes {
+		return nil
+	}
+	for _, d := range dims {
 		want := make([]int32, len(op.out))
 		want[0] = s.splitDim(v, made.out[0], d)
 		if want[0] < 0 {
@@ -41,7 +47,7 @@ func (s *spread) tokenWish(op *spreadOp, in []int32, made *plan) []int32 {
 // tokenDims lists the dims of v along which tokens lie, positions before samples; the last dim is that of features.
 func tokenDims(v *ir.Value) []int {
 	switch n := len(v.Type.Dims); {
-	case n < 2:
+	case n < 2 || v.Type.Dims[n-1] == 1: // one number for each token, such as its loss, is not worth a message
 		return nil
 	case n == 2:
 		return []int{0}
@@ -64,6 +70,9 @@ func (s *spread) splitDim(v *ir.Value, have int32, d int) int32 {
 	if v.Type.Dims[d]%ways != 0 {
 		return -1
 	}
-	y.Dims[d] = append(slices.Clone(y.Dims[d]), "tp")
+	for k := range y.Dims { // it moves from where it is
+		y.Dims[k] = slices.DeleteFunc(slices.Clone(y.Dims[k]), func(a string) bool { return a == "tp" })
+	}
+	y.Dims[d] = append(y.Dims[d], "tp")
 	return s.number(y)
 }
