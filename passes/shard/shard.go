@@ -176,6 +176,9 @@ func (a *annotator) annotate() {
 	if a.m.Size("tp") > 1 && a.regroup() > 0 {
 		a.spread()
 	}
+	if a.c.Opt.SP && a.m.Size("tp") > 1 && a.gatherAgain() {
+		a.spread()
+	}
 }
 
 func (a *annotator) spread() {
@@ -253,7 +256,7 @@ func (a *annotator) reorder() int {
 			return nil
 		}
 		for d := range lead {
-			if len(x.Sharding.Axes(d)) == 0 && len(y.Sharding.Axes(d)) == 0 {
+			if !ofData(x.Sharding.Axes(d)) && !ofData(y.Sharding.Axes(d)) {
 				continue
 			}
 			if ir.Product(lead[:d]) == 1 {
@@ -268,6 +271,11 @@ func (a *annotator) reorder() int {
 		}
 		return nil
 	})
+}
+
+// ofData reports whether samples are split over one of axes.
+func ofData(axes []string) bool {
+	return slices.Contains(axes, "dp") || slices.Contains(axes, mesh.TimeAxis)
 }
 
 // rowsOf is the value of which v joins all dims but the last, nil when v is no such thing.

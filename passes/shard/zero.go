@@ -56,7 +56,10 @@ func (a *annotator) zero(changed map[string]bool) {
 	if stage == 0 {
 		return
 	}
-	a.changed, a.pins = changed, map[*ir.Value]mesh.Sharding{}
+	a.changed = changed
+	if a.pins == nil {
+		a.pins = map[*ir.Value]mesh.Sharding{}
+	}
 	for _, p := range a.f.Params {
 		if p.Role != ir.Param {
 			continue

@@ -1,0 +1,88 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// gatherAgain makes the backward pass put together anew what the forward pass put together of its parts of tokens, so
+// that between the passes only parts are kept. It reports whether there was such a thing.
+//
+// What is put together is a copy (a reshape to the same dims, see gatherer), and the views of it that backward reads.
+func (a *annotator) gatherAgain() bool {
+	forward := map[*ir.Op]bool{}
+	for _, r := range a.f.Results {
+		if forwardResult(r) {
+			mark(r.Value, forward, func(*ir.Value) bool { return false })
+		}
+	}
+	if len(forward) == len(a.f.Ops) {
+		return false
+	}
+	if a.pins == nil {
+		a.pins = map[*ir.Value]mesh.Sharding{}
+	}
+	b := ir.NewBuilder(a.f)
+	list, made := a.f.Ops, map[*ir.Value]*ir.Value{}
+	a.f.Ops = nil
+	var again func(v *ir.Value) *ir.Value
+	again = func(v *ir.Value) *ir.Value {
+		if w := made[v]; w != nil {
+			return w
+		}
+		var w *ir.Value
+		if splitOver(v.Sharding, "tp") {
+			w = b.Emit(ops.ReshapeDef, ops.ReshapeAttrs{Dims: slices.Clone(v.Type.Dims)}, v)
+			w.Op.Why = "sequence parallelism: all tokens again, for the gradient of the weight that read them"
+			a.pins[w] = without(v.Sharding, "tp")
+		} else {
+			w = b.Emit(v.Op.Def, v.Op.Attrs, again(v.Op.In[0]))
+		}
+		made[v] = b.Rename(w, v.Name+".again")
+		return made[v]
+	}
+	for _, op := range list {
+		if !forward[op] && op.Out[0].Data {
+			plan := a.plan(op)
+			for i, v := range op.In {
+				if v != nil && forward[v.Op] && inTokens(v, forward) && !splitOver(plan.In[i], "tp") {
+					b.Loc = a.c.Loc(op.Loc)
+					op.In[i] = again(v)
+				}
+			}
+		}
+		a.f.Ops = append(a.f.Ops, op)
+	}
+	return len(made) > 0
+}
+
+// inTokens reports whether v is in parts of its tokens, or a view, whole, of a value that is.
+func inTokens(v *ir.Value, forward map[*ir.Op]bool) bool {
+	for v.Op != nil && forward[v.Op] {
+		for _, d := range tokenDims(v) {
+			if slices.Contains(v.Sharding.Axes(d), "tp") {
+				return true
+			}
+		}
+		if splitOver(v.Sharding, "tp") || v.Op.Def != ops.ReshapeDef && v.Op.Def != ops.TransposeDef {
+			return false
+		}
+		v = v.Op.In[0]
+	}
+	return false
+}
+
+// without is s without axis.
+func without(s mesh.Sharding, axis string) mesh.Sharding {
+	t := mesh.Sharding{Partial: s.Partial}
+	for _, list := range s.Dims {
+		t.Dims = append(t.Dims, slices.DeleteFunc(slices.Clone(list), func(a string) bool { return a == axis }))
+	}
+	if t.IsReplicated() {
+		return mesh.Sharding{}
+	}
+	return t
+}
