@@ -53,7 +53,7 @@ func (s *splitter) distance(from version, to mesh.Sharding) (float64, int) {
 		}
 	}
 	t := from.value.Type
-	return cost(s.m, route(from.sharding, to, len(t.Dims)), t.Bytes())
+	return cost(s.m, route(s.m, from.sharding, to, len(t.Dims)), t.Bytes())
 }
 
 // change lays x, which is laid out as from, out as to. The results are called by name; the collectives carry why.
@@ -62,7 +62,7 @@ func (s *splitter) change(x *ir.Value, from, to mesh.Sharding, name, why string)
 	for d := range now.Dims {
 		now.Dims[d] = slices.Clone(from.Axes(d))
 	}
-	for _, v := range route(from, to, len(x.Type.Dims)) {
+	for _, v := range route(s.m, from, to, len(x.Type.Dims)) {
 		first := len(s.b.F.Ops)
 		suffix := ""
 		switch v.kind {

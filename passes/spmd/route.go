@@ -27,28 +27,33 @@ type move struct {
 
 // route is the way from one layout of a value to another with the fewest bytes on the wire: parts are taken first,
 // since they make all that follows smaller; a partial sum that is wanted in parts is scattered, not summed up and cut;
-// a split that goes to another dim is exchanged; and what is gathered is gathered last. Sums over time come before
-// those over ranks, so that ranks add up what was accumulated.
-func route(from, to mesh.Sharding, dims int) []move {
-	w := &way{to: to, partial: slices.Clone(from.Partial)}
+// a split that goes to another dim is exchanged; and what is gathered is gathered last. Where several dims must be
+// gathered, all orders are tried. Sums over time come before those over ranks, so that ranks add up what was accumulated.
+//
+// Splits that neither layout has are not used, though they could save bytes: an all_reduce whose members have copies on
+// another axis could share the work with them, at the price of another message.
+func route(m mesh.Mesh, from, to mesh.Sharding, dims int) []move {
+	w := &way{m: m, to: to, partial: slices.Clone(from.Partial)}
 	for d := range dims {
 		w.dims = append(w.dims, slices.Clone(from.Axes(d)))
 	}
-	for {
-		switch {
-		case w.take(), w.reduceTime(), w.scatter(), w.reduce(), w.exchange(), w.gather():
-		default:
-			return w.moves
-		}
-	}
+	w.run()
+	return w.moves
 }
 
 // way is a route as far as it has come.
 type way struct {
+	m       mesh.Mesh
 	to      mesh.Sharding
 	dims    [][]string
 	partial []string
 	moves   []move
+}
+
+// run goes on to the end.
+func (w *way) run() {
+	for w.take() || w.reduceTime() || w.scatter() || w.exchange() || w.reduce() || w.gather() {
+	}
 }
 
 // next is the axis by which dim d is to be split further; "" when it is as wanted, or must be joined first.
@@ -143,14 +148,29 @@ func (w *way) exchange() bool {
 }
 
 func (w *way) gather() bool {
+	var best *way
+	least := 0.0
 	for d := range w.dims {
-		if a := w.last(d); a != "" {
-			w.dims[d] = w.dims[d][:len(w.dims[d])-1]
-			w.moves = append(w.moves, move{kind: gather, axis: a, dim: d})
-			return true
+		a := w.last(d)
+		if a == "" {
+			continue
+		}
+		next := &way{m: w.m, to: w.to, partial: slices.Clone(w.partial), moves: slices.Clone(w.moves)}
+		for _, axes := range w.dims {
+			next.dims = append(next.dims, slices.Clone(axes))
+		}
+		next.dims[d] = next.dims[d][:len(next.dims[d])-1]
+		next.moves = append(next.moves, move{kind: gather, axis: a, dim: d})
+		next.run()
+		if wire, _ := cost(w.m, next.moves, 1); best == nil || wire < least {
+			best, least = next, wire
 		}
 	}
-	return false
+	if best == nil {
+		return false
+	}
+	*w = *best
+	return true
 }
 
 // cost is how many bytes a rank sends and receives for moves that begin with bytes on each, and as a smaller concern
