@@ -28,6 +28,19 @@ func pipeline(dp, tp, micro int, schedule string) func(o *pass.Options) {
 	}
 }
 
+// zero adds a stage of ZeRO.
+func zero(set func(o *pass.Options), stage int) func(o *pass.Options) {
+	return func(o *pass.Options) {
+		set(o)
+		o.Zero = stage
+	}
+}
+
+// sequence are options of sequence parallelism over two ranks.
+func sequence(dp int) func(o *pass.Options) {
+	return func(o *pass.Options) { o.DP, o.TP, o.SP = dp, 2, true }
+}
+
 // layouts are those of the grid.
 var layouts = []layout{
 	{"dp2", options(2, 1, 1, 1, 0), reduces("dp")},
@@ -37,12 +50,23 @@ var layouts = []layout{
 	{"tp4", options(1, 4, 1, 1, 0), splits(ir.Param, "tp")},
 	{"dp2 tp2", options(2, 2, 1, 1, 0), all(reduces("dp"), splits(ir.Param, "tp"))},
 	{"dp2 tp4", options(2, 4, 1, 1, 0), all(reduces("dp"), splits(ir.Param, "tp"))},
+	{"zero1 dp2", options(2, 1, 1, 1, 1), splits(ir.State, "dp")},
+	{"zero1 dp4", options(4, 1, 1, 1, 1), splits(ir.State, "dp")},
+	{"zero2 dp2", options(2, 1, 1, 2, 2), all(splits(ir.State, "dp"), has("reduce_scatter", "dp"))},
+	{"zero2 dp4", options(4, 1, 1, 1, 2), all(splits(ir.State, "dp"), has("reduce_scatter", "dp"))},
+	{"zero3 dp2", options(2, 1, 1, 2, 3), all(splits(ir.Param, "dp"), has("all_gather", "dp"))},
+	{"zero3 dp4", options(4, 1, 1, 1, 3), all(splits(ir.Param, "dp"), has("all_gather", "dp"))},
+	{"zero3 dp2 tp2", options(2, 2, 1, 1, 3), all(splits(ir.Param, "dp"), splits(ir.Param, "tp"))},
+	{"sp tp2", sequence(1), splits(ir.Param, "tp")},
+	{"sp dp2 tp2", sequence(2), splits(ir.Param, "tp")},
 	{"pp2 gpipe", pipeline(1, 1, 4, "gpipe"), stages},
 	{"pp2 1f1b", pipeline(1, 1, 4, "1f1b"), stages},
 	{"pp2 interleaved", pipeline(1, 1, 4, "interleaved"), stages},
 	{"pp2 zb-h1", pipeline(1, 1, 4, "zb-h1"), stages},
 	{"pp2 varuna", pipeline(1, 1, 4, "varuna"), stages},
 	{"dp2 pp2", pipeline(2, 1, 2, "1f1b"), all(reduces("dp"), stages)},
+	{"zero2 dp2 pp2", zero(pipeline(2, 1, 2, "1f1b"), 2), all(splits(ir.State, "dp"), stages)},
+	{"zero3 dp2 pp2", zero(pipeline(2, 1, 2, "1f1b"), 3), all(splits(ir.Param, "dp"), stages)},
 	{"dp2 tp2 pp2", pipeline(2, 2, 2, "1f1b"), all(reduces("dp"), splits(ir.Param, "tp"), stages)},
 }
 
@@ -81,6 +105,16 @@ func uses(c *pass.Context, kind, over string) bool {
 	found := false
 	eachOp(c, func(_ *ir.Func, op *ir.Op) { found = found || op.Def.Name == kind && axis(op) == over })
 	return found
+}
+
+// has: the programs have a collective of that kind over an axis.
+func has(kind, over string) func(c *pass.Context) error {
+	return func(c *pass.Context) error {
+		if !uses(c, kind, over) {
+			return fmt.Errorf("there is no %s over %s", kind, over)
+		}
+		return nil
+	}
 }
 
 // reduces: gradients are summed over the axis.
