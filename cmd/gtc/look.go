@@ -70,7 +70,12 @@ module that it holds.`,
 				fmt.Fprintln(cmd.ErrOrStderr(), r)
 			}
 		}
-		fmt.Fprint(cmd.OutOrStdout(), c.Module.Print(ir.PrintOptions{Loc: true}))
+		for i, p := range c.Programs() {
+			if len(c.Stages) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "# stage %d\n", i)
+			}
+			fmt.Fprint(cmd.OutOrStdout(), p.Module.Print(ir.PrintOptions{Loc: true}))
+		}
 		return nil
 	})
 	return cmd

@@ -71,9 +71,17 @@ func Run(c *pass.Context) (err error) {
 	if stages == 1 {
 		return nil
 	}
-	table, err := schedule.Make(c.Opt.Pipeline, stages, c.Opt.Chunks, c.Module.Mesh.Size(mesh.TimeAxis))
+	micros := c.Module.Mesh.Size(mesh.TimeAxis)
+	table, err := schedule.Make(c.Opt.Pipeline, stages, c.Opt.Chunks, micros)
 	if err != nil {
-		return ir.Errorf(ir.Loc{}, "--pp %d: %v", stages, err)
+		e := ir.Errorf(ir.Loc{}, "--pp %d: %v", stages, err)
+		if c.Opt.SyncBN && micros == 1 {
+			e.Note("statistics of BatchNorm over the whole batch (--sync-bn) make all micro-batches one")
+		}
+		return e
+	}
+	if micros < stages {
+		c.Remark(nil, "warning: with --microbatches %d no more than %d of the %d stages work at once", micros, micros, stages)
 	}
 	k := &cutter{c: c, table: table, stages: stages, parts: table.Parts(), homes: map[string][]int{}}
 	for range stages {
