@@ -280,6 +280,11 @@ func TestGradCommRefusals(t *testing.T) {
 		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "topk", Fraction: 2}}, "--grad-fraction 2"},
 		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "int8", DType: "bf16"}}, "--grad-compress int8 and --grad-dtype bf16"},
 		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "int8", Period: 2}}, "--local-sgd sends parameters instead of gradients"},
+		{pass.Options{DP: 2, PP: 2, Microbatches: 2, ClipNorm: 1, GradComm: pass.GradComm{DType: "f16"}}, "--grad-dtype fp16 with --pp and --clip-norm"},
+		{pass.Options{DP: 2, PP: 2, Microbatches: 2, GradComm: pass.GradComm{Period: 2}}, "--local-sgd and --pp"},
+		{pass.Options{DP: 2, Zero: 1, GradComm: pass.GradComm{Period: 2}}, "--local-sgd and --zero 1"},
+		{pass.Options{DP: 2, Zero: 2, GradComm: pass.GradComm{Compress: "int8"}}, "--grad-compress int8 and --zero 2"},
+		{pass.Options{DP: 2, Reproducible: true, GradComm: pass.GradComm{DType: "bf16"}}, "--grad-dtype bf16 and --reproducible"},
 		{pass.Options{DP: 2, GradComm: pass.GradComm{After: 2}}, "give its period, --local-sgd H"},
 		{pass.Options{DP: 2, Check: true, GradComm: pass.GradComm{Period: 2}}, "gtc check compares the gradients of the global batch"},
 	} {

@@ -115,8 +115,8 @@ func checkLayout(c *pass.Context, o pass.GradComm, flag string) error {
 		return refuse("--local-sgd and --zero %d: ranks that hold parts of parameters or state cannot train by themselves", c.Opt.Zero)
 	case o.Period > 0 && c.Opt.Check:
 		return refuse("gtc check compares the gradients of the global batch, which --local-sgd never makes")
-	case o.After > 0 && c.Module.Mesh.Size("pp") > 1:
-		return refuse("--post-local-sgd and --pp: the schedule of a pipeline has one step function; use --local-sgd from the start")
+	case o.Period > 0 && c.Module.Mesh.Size("pp") > 1:
+		return refuse("--local-sgd and --pp: a pipeline's stages learn the number of targets from the last one only once it is added over all ranks, so that none knows its own mean")
 	}
 	return nil
 }
@@ -145,16 +145,9 @@ func (z *squeezer) run() error {
 	for i, op := range z.f.Ops {
 		place[op] = i
 	}
-	scale := z.o.Compress != "" || z.o.DType == "f16"
-	if scale {
-		if z.count = z.f.Result("count"); z.count == nil {
-			return ir.Errorf(ir.Loc{}, "BUG: @step has no result count")
-		}
-		z.b.Loc = z.c.Loc(z.grads[0].op.Loc)
-		mark := len(z.f.Ops)
-		z.mean = z.b.Rename(ops.Recip(z.b, z.count), "grad_mean")
-		if z.count.Op != nil {
-			z.at(mark, place, place[z.count.Op])
+	if z.o.Compress != "" || z.o.DType == "f16" {
+		if err := z.scale(place); err != nil {
+			return err
 		}
 	}
 	subst := map[*ir.Value]*ir.Value{}
@@ -191,6 +184,50 @@ func (z *squeezer) run() error {
 	sorted(z.f, place)
 	z.f.DCE() // which wants operands first
 	return nil
+}
+
+// scale makes 1/count. With a pipeline and clipping, one message brings the count and the norm to all stages, so that the count
+// comes after the gradients: then sums are sent, and errors are kept in their units.
+func (z *squeezer) scale(place map[*ir.Op]int) error {
+	count := z.f.Result("count")
+	if count == nil {
+		return ir.Errorf(ir.Loc{}, "BUG: @step has no result count")
+	}
+	if z.later(count) {
+		if z.o.DType == "f16" {
+			return ir.Errorf(ir.Loc{}, "--grad-dtype fp16 with --pp and --clip-norm: the number of targets is known too late to send mean gradients, and sums may be beyond the range of fp16: use bf16")
+		}
+		z.c.Remark(count, "is known after the gradients: errors of compression are kept in units of the summed loss")
+		return nil
+	}
+	z.count = count
+	z.b.Loc = z.c.Loc(z.grads[0].op.Loc)
+	mark := len(z.f.Ops)
+	z.mean = z.b.Rename(ops.Recip(z.b, z.count), "grad_mean")
+	if z.count.Op != nil {
+		z.at(mark, place, place[z.count.Op])
+	}
+	return nil
+}
+
+// later reports whether v depends on a reduced gradient.
+func (z *squeezer) later(v *ir.Value) bool {
+	seen := map[*ir.Op]bool{}
+	for _, g := range z.grads {
+		seen[g.op] = false
+	}
+	var walk func(v *ir.Value) bool
+	walk = func(v *ir.Value) bool {
+		if v == nil || v.Op == nil {
+			return false
+		}
+		if known, ok := seen[v.Op]; ok {
+			return !known // a gradient
+		}
+		seen[v.Op] = true
+		return slices.ContainsFunc(v.Op.In, walk)
+	}
+	return walk(v)
 }
 
 // at gives the ops from mark on the place of an old one.
@@ -257,8 +294,11 @@ func (z *squeezer) told(v *ir.Value, g gradient, what string) *ir.Value {
 	return v
 }
 
-// scaled multiplies x by the scalar s.
+// scaled multiplies x by the scalar s, 1 when there is none.
 func (z *squeezer) scaled(x, s *ir.Value) *ir.Value {
+	if s == nil {
+		return x
+	}
 	if s.Type.DType != x.Type.DType {
 		s = ops.Cast(z.b, s, x.Type.DType)
 	}

@@ -16,7 +16,7 @@ type cutOnce struct {
 	part  map[*ir.Op]int
 	each  []*maker
 	reads map[*ir.Value][]int // stages that read a core value
-	known map[string]int      // the parts in which @step makes values of the same names
+	known map[string]int      // the parts in which @step has the same ops, see identity
 }
 
 // once cuts @eval or @forward. A core op runs where the weights live that it reads, others where their operands are.
@@ -27,7 +27,7 @@ func (k *cutter) once(f *ir.Func) {
 	o := &cutOnce{k: e, f: f, kind: e.kind, part: map[*ir.Op]int{}, reads: map[*ir.Value][]int{}, known: map[string]int{}}
 	for op, q := range k.part {
 		if k.front[op] {
-			o.known[op.Out[0].Name] = q
+			o.known[identity(op)] = q
 		}
 	}
 	for range k.stages {
@@ -47,9 +47,15 @@ func (k *cutter) once(f *ir.Func) {
 	}
 }
 
-// choose is the part that runs op: that of the same op in @step if its weights are there.
+// identity tells which op of another function op is: names that passes make up, such as matmul.5, are not the same in each.
+func identity(op *ir.Op) string {
+	return op.Def.Name + " " + op.Out[0].Name + " " + op.Loc.String()
+}
+
+// choose is the part that runs op: that of the same op in @step if its weights are there, and its operands not behind it.
 func (o *cutOnce) choose(op *ir.Op) int {
-	at, ok := o.known[op.Out[0].Name]
+	at, ok := o.known[identity(op)]
+	ok = ok && at >= o.behind(op)
 	for _, v := range op.In {
 		if v == nil || o.k.core(v) {
 			continue
@@ -78,14 +84,20 @@ func (o *cutOnce) choose(op *ir.Op) int {
 	return at
 }
 
-// beside is the part of op's operands, or of its weights.
-func (o *cutOnce) beside(op *ir.Op) int {
+// behind is the last part that makes an operand of op.
+func (o *cutOnce) behind(op *ir.Op) int {
 	q := 0
 	for _, v := range op.In {
 		if o.k.core(v) {
 			q = max(q, o.part[v.Op])
 		}
 	}
+	return q
+}
+
+// beside is the part of op's operands, or of its weights.
+func (o *cutOnce) beside(op *ir.Op) int {
+	q := o.behind(op)
 	at := q
 	for _, v := range op.In {
 		if v == nil || o.k.core(v) {

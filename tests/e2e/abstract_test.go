@@ -6,10 +6,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	shape "github.com/gtc-compiler/gtc/bench/compile/gpt"
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
 
@@ -107,5 +110,56 @@ func TestAbstractFolderNeedsACheckpoint(t *testing.T) {
 	events := run(t, dirs[1], 1, append(args, "--steps", "4", "--resume")...)
 	if got := losses(events); len(got) != 2 || math.IsNaN(got[1]) || got[1] > 5 {
 		t.Errorf("losses after resuming: %v", got)
+	}
+}
+
+// GPTs of both forms go through every kind of layout, and the proof finds that the ranks' programs fit together.
+func TestAbstractLayouts(t *testing.T) {
+	for _, c := range []shape.Config{{}, {Separate: true, Tied: true}} {
+		c.Layers, c.Width, c.Heads, c.Vocab, c.Seq = 2, 32, 4, 64, 8
+		data, err := shape.Model(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model := file(t, "model.onnx", data)
+		for _, p := range []pass.Options{{TP: 2}, {TP: 2, PP: 2, SP: true, Zero: 1}, {PP: 4, Pipeline: "gpipe", Zero: 3}, {TP: 4, PP: 2, Pipeline: "zb-h1"},
+			{TP: 2, PP: 2, Pipeline: "interleaved", Zero: 2}, {PP: 2, GradComm: pass.GradComm{Compress: "powersgd", Rank: 2}},
+			{TP: 2, GradComm: pass.GradComm{DType: "bf16"}, Zero: 2}, {TP: 2, PP: 2, GradComm: pass.GradComm{Compress: "topk", Fraction: 0.1}},
+			{TP: 2, GradComm: pass.GradComm{Period: 3}}} {
+			o := spec{model: model, batch: 16, dp: 2, micro: 4, lr: 1e-3}.options(filepath.Join(t.TempDir(), "out"))
+			o.Import.Abstract = true
+			p.DP, p.Microbatches, p.Loss, p.IgnoreIndex, p.Optimizer, p.ClipNorm = o.Pass.DP, o.Pass.Microbatches, classify, -100, o.Pass.Optimizer, 1
+			o.Pass = p
+			if _, err := compiler.Run(context.Background(), o); err != nil {
+				t.Errorf("%+v, tp %d, pp %d, sp %t, zero %d, %s, %+v: %v", c, p.TP, p.PP, p.SP, p.Zero, p.Pipeline, p.GradComm, err)
+			}
+		}
+	}
+}
+
+// 175 billion parameters on 1,024 ranks, with GTC_LONG=1: eight programs, in less than two minutes and 8 GiB.
+func TestLargeModel(t *testing.T) {
+	if os.Getenv("GTC_LONG") == "" {
+		t.Skip("takes some 10 s of two processors")
+	}
+	data, err := shape.Model(shape.GPT3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := spec{model: file(t, "model.onnx", data), batch: 128, dp: 16, micro: 8, lr: 1e-4}.options(filepath.Join(t.TempDir(), "out"))
+	o.Import.Abstract, o.Pass.TP, o.Pass.PP, o.Pass.ClipNorm = true, 8, 8, 1
+	begin := time.Now()
+	res, err := compiler.Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(begin)
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d ranks, %d programs in %v, resident set %.2f GiB", res.Manifest.Ranks, len(res.Manifest.Programs), took, float64(u.Maxrss)/(1<<20))
+	if res.Manifest.Ranks != 1024 || len(res.Manifest.Programs) != 8 || took > 2*time.Minute || u.Maxrss > 8<<20 {
+		t.Errorf("want 1024 ranks, 8 programs, at most 2 minutes and 8 GiB")
 	}
 }
