@@ -92,8 +92,14 @@ func (s *Simulation) compare(whole *ir.Func, want *Outcome) error {
 	return errors.Join(append(errs, s.restored(whole))...)
 }
 
-// restored checks that accumulators are zero after a step.
+// restored checks that accumulators are zero after a step. Those of a program that merges them in a tree (pass tree) are
+// written before they are read, and need not be.
 func (s *Simulation) restored(whole *ir.Func) error {
+	for _, p := range s.programs {
+		if slices.ContainsFunc(p.Module.Funcs, func(f *ir.Func) bool { return strings.HasPrefix(f.Name, "merge.") }) {
+			return nil
+		}
+	}
 	for r, kept := range s.kept {
 		for name, x := range kept {
 			if strings.HasPrefix(name, accumulator) && slices.ContainsFunc(x.F, func(v float64) bool { return v != 0 }) {
