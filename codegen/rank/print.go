@@ -102,6 +102,9 @@ func printComm(c *comm) []jen.Code {
 	if c.peer > 0 {
 		fields = append(fields, keyed("Peer", c.peer))
 	}
+	if c.stays {
+		fields = append(fields, keyed("Stays", true))
+	}
 	if c.outer > 0 {
 		fields = append(fields, jen.Id("Outer").Op(":").Lit(c.outer), jen.Id("Stride").Op(":").Lit(c.stride))
 	}

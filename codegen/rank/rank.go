@@ -49,6 +49,7 @@ type comm struct {
 	op            *ir.Op
 	axis, reduce  string
 	peer          int
+	stays         bool   // it is sent out of the stash
 	dtype, tensor string // tensor is what both sides of it call what travels
 	offset, bytes int
 	source        int

@@ -70,6 +70,9 @@ type fuser struct {
 	pos    map[*ir.Op]int
 	search int // number of the current search
 	marked int // views and constants that materialise gave a kernel
+
+	messages bool  // the function talks to other stages: its collectives stay in their order, which theirs fit
+	said     *node // the last collective
 }
 
 func (fu *fuser) kind(op *ir.Op) kir.Kind {
@@ -153,6 +156,7 @@ func (fu *fuser) build() {
 	fu.pos = map[*ir.Op]int{}
 	for i, op := range fu.f.Ops {
 		fu.pos[op] = i
+		fu.messages = fu.messages || op.Def.Rules.Collective != "" && op.Def.Rules.Effect
 	}
 	for _, op := range fu.f.Ops {
 		switch k := fu.kind(op); {
@@ -194,6 +198,12 @@ func (fu *fuser) alone(op *ir.Op) *node {
 	n := &node{ops: []*ir.Op{op}, preds: map[*node]bool{}, number: len(fu.all)}
 	for _, s := range fu.sources(op) {
 		n.preds[s] = true
+	}
+	if fu.messages && op.Def.Rules.Collective != "" {
+		if fu.said != nil {
+			n.preds[fu.said] = true
+		}
+		fu.said = n
 	}
 	fu.all = append(fu.all, n)
 	fu.of[op] = n

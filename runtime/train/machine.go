@@ -72,7 +72,7 @@ type function struct {
 	steps  []step
 	copies []move
 	reads  []read // what it takes from the data, see feeder
-	kept   []int  // sends of what it made in the stash, which may go on when the function has ended
+	kept   []int  // sends of what stays, which may go on when the function has ended
 	brief  []int  // other sends
 }
 
@@ -215,7 +215,7 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 			}
 		}
 		if s.do == doSend {
-			if m.plan.stashed(s.call.Comm.Source) && writes(calls[:i+1], s.call.Comm) {
+			if s.call.Comm.Stays {
 				f.kept = append(f.kept, i)
 			} else {
 				f.brief = append(f.brief, i)
@@ -223,20 +223,6 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 		}
 	}
 	return f, nil
-}
-
-// writes reports whether calls make what c sends: what another function made, that one may overwrite.
-func writes(calls []Call, c *Comm) bool {
-	within := func(offset, bytes int) bool { return offset < c.Source+c.Bytes && c.Source < offset+bytes }
-	for i := range calls {
-		if slices.ContainsFunc(calls[i].Out, func(o Span) bool { return within(o.Offset, o.Bytes) }) {
-			return true
-		}
-		if m := calls[i].Comm; m != nil && slices.ContainsFunc(m.Before, func(b Copy) bool { return within(b.To, b.Bytes) }) {
-			return true
-		}
-	}
-	return false
 }
 
 func (m *machine) moves(copies []Copy) ([]move, error) {

@@ -56,6 +56,7 @@ type Comm struct {
 	Kind   string // all_reduce, all_gather, reduce_scatter, all_to_all, send, recv, shard_slice
 	Axis   string // mesh axis, such as dp
 	Peer   int    // coordinate on Axis of the other side of a send or recv
+	Stays  bool   // what a send sends is overwritten by nothing but the same function on the same slot of the stash
 	Op     string // sum, max, …
 	DType  string
 	Offset int // in place for all_reduce; destination for the others

@@ -19,12 +19,6 @@ func (x *plan) slot(k int) slot {
 	return slot{p.StashStart, p.StashStart + p.StashBytes, k * p.StashBytes}
 }
 
-// stashed reports whether an offset, in whichever slot, is within the stash.
-func (x *plan) stashed(offset int) bool {
-	p := x.prog
-	return offset >= p.StashStart && offset < p.StashStart+p.Slots*p.StashBytes
-}
-
 // schedule checks the actions of a program, and that the stash is within the arena.
 func (x *plan) schedule() error {
 	p := x.prog
