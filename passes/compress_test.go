@@ -1,6 +1,7 @@
 package passes_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -47,7 +48,20 @@ func ranked(t *testing.T, m *ir.Module, opt *pass.Options, args map[string]*ir.A
 	if err := passes.Run(c, passes.Table); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range c.Module.Funcs {
+	var programs []interp.Program
+	var funcs []*ir.Func
+	for _, p := range c.Programs() {
+		programs = append(programs, interp.Program{Module: p.Module, Actions: p.Actions, Slots: p.Slots})
+		funcs = append(funcs, p.Module.Funcs...)
+	}
+	for _, f := range funcs {
+		for _, op := range f.Ops {
+			kind := op.Def.Rules.Collective
+			if opt.GradComm.DType != "" && f.Name == "step" && (kind == "all_reduce" || kind == "reduce_scatter") && strings.Contains(fmt.Sprint(op.Attrs), "dp") &&
+				op.In[0].Type.DType != dtype.BF16 && op.In[0].Type.DType != dtype.F16 && op.In[0].Type.Elems() > 4 {
+				t.Errorf("%+v: %s sends %s", opt.GradComm, op.Out[0].Name, op.In[0].Type)
+			}
+		}
 		for _, p := range f.Params {
 			if p.Role == ir.Weight && args[p.Name] == nil {
 				args[p.Name] = ir.NewArray(ir.T(dtype.F32, args["x"].Type.Dims[0]))
@@ -57,7 +71,7 @@ func ranked(t *testing.T, m *ir.Module, opt *pass.Options, args map[string]*ir.A
 			}
 		}
 	}
-	s, err := interp.Simulate([]interp.Program{{Module: c.Module}}, args)
+	s, err := interp.Simulate(programs, args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +298,7 @@ func TestGradCommRefusals(t *testing.T) {
 		{pass.Options{DP: 2, PP: 2, Microbatches: 2, GradComm: pass.GradComm{Period: 2}}, "--local-sgd and --pp"},
 		{pass.Options{DP: 2, Zero: 1, GradComm: pass.GradComm{Period: 2}}, "--local-sgd and --zero 1"},
 		{pass.Options{DP: 2, Zero: 2, GradComm: pass.GradComm{Compress: "int8"}}, "--grad-compress int8 and --zero 2"},
-		{pass.Options{DP: 2, Reproducible: true, GradComm: pass.GradComm{DType: "bf16"}}, "--grad-dtype bf16 and --reproducible"},
+		{pass.Options{DP: 2, Reproducible: true, GradComm: pass.GradComm{DType: "bf16"}}, "--reproducible"},
 		{pass.Options{DP: 2, GradComm: pass.GradComm{After: 2}}, "give its period, --local-sgd H"},
 		{pass.Options{DP: 2, Check: true, GradComm: pass.GradComm{Period: 2}}, "gtc check compares the gradients of the global batch"},
 	} {
@@ -293,6 +307,65 @@ func TestGradCommRefusals(t *testing.T) {
 		err := passes.Run(&pass.Context{Module: regression(4), Opt: &o}, passes.Table)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "BUG") {
 			t.Errorf("%+v: %v, want %q", c.opt.GradComm, err, c.want)
+		}
+	}
+}
+
+// layers is x[batch, 8] through two layers of weights [8, 16] and [16, 6], with relu between.
+func layers(batch int) *ir.Module {
+	f := &ir.Func{Name: "forward"}
+	b := ir.NewBuilder(f)
+	b.Loc = ir.Loc{Node: "layers"}
+	x := b.Param("x", ir.T(dtype.F32, batch, 8), ir.Input)
+	w := b.Param("w", ir.T(dtype.F32, 8, 16), ir.Param)
+	v := b.Param("v", ir.T(dtype.F32, 16, 6), ir.Param)
+	bias := b.Param("b", ir.T(dtype.F32, 6), ir.Param)
+	h := ops.Relu(b, ops.MatMul(b, x, w))
+	b.Result("out0", ops.Add(b, ops.MatMul(b, h, v), ops.BroadcastTo(b, bias, []int{batch, 6})))
+	return &ir.Module{Funcs: []*ir.Func{f}}
+}
+
+// What loses nothing (the interpreter rounds nothing) trains in every layout as one rank does.
+func TestCompressionInLayouts(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	args := map[string]*ir.Array{}
+	for name, dims := range map[string][]int{"x": {8, 8}, "target": {8, 6}, "w": {8, 16}, "v": {16, 6}, "b": {6}} {
+		args[name] = ir.NewArray(ir.T(dtype.F32, dims...))
+		for i := range args[name].F {
+			args[name].F[i] = r.NormFloat64()
+		}
+	}
+	optimizer := pass.Optimizer{Name: "adamw", LR: 0.05, WeightDecay: 0.1}
+	for _, clip := range []float64{0, 0.5} {
+		one := ranked(t, layers(8), &pass.Options{Loss: "mse", ClipNorm: clip, Optimizer: optimizer}, args)
+		for range 3 {
+			advance(t, one, args)
+		}
+		all := pass.GradComm{Compress: "topk", Fraction: 1}
+		bf16 := pass.GradComm{DType: "bf16"}
+		for _, o := range []pass.Options{{TP: 2, GradComm: all}, {PP: 2, GradComm: all}, {PP: 2, TP: 2, GradComm: bf16}, {Zero: 1, GradComm: bf16},
+			{Zero: 2, GradComm: bf16}, {Zero: 3, GradComm: bf16}, {Zero: 3, GradComm: pass.GradComm{DType: "f16"}}, {PP: 2, Zero: 2, GradComm: bf16},
+			{TP: 2, GradComm: pass.GradComm{Compress: "powersgd", Rank: 6}}} {
+			what := fmt.Sprintf("clip %g, tp %d, pp %d, zero %d, %+v", clip, o.TP, o.PP, o.Zero, o.GradComm)
+			exact := o.GradComm.Compress != "powersgd"
+			o.Loss, o.ClipNorm, o.Optimizer, o.DP, o.Microbatches = "mse", clip, optimizer, 2, 2
+			s := ranked(t, layers(8), &o, args)
+			for range 3 {
+				advance(t, s, args)
+			}
+			for _, name := range []string{"w", "v", "b"} {
+				want, err := one.Whole(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := s.Whole(name)
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if exact {
+					near(t, what+": "+name, got.F, want.F, 1e-4)
+				}
+			}
 		}
 	}
 }

@@ -99,8 +99,6 @@ func check(c *pass.Context, o pass.GradComm) error {
 		return refuse("%s and --grad-dtype %s: a compressed gradient has a form of its own", flag, o.DType)
 	case o.Period > 0 && (o.Compress != "" || o.DType != "" && o.DType != "f32"):
 		return refuse("--local-sgd sends parameters instead of gradients: it goes with neither --grad-compress nor --grad-dtype")
-	case c.Opt.Reproducible:
-		return refuse("%s and --reproducible: each rank rounds its own part, so another number of ranks cannot give the same bits", flag)
 	}
 	return checkLayout(c, o, flag)
 }
