@@ -19,8 +19,9 @@
 // For dp = 1 with 8 micro-batches and dp = 8 with one each the leaves are then the same work on the same samples, and the
 // tree is the same: so are all bits. That the work on a leaf is the same in every layout is for pass fuse (each reduction
 // has a kernel of its own) and codegen (no operation is contracted with another); norms are summed up in blocks (pass
-// optimizer). What cannot be the same is refused: numbers of leaves that are no powers of two, statistics of BatchNorm,
-// which follow each other in time, and weights that stages of a pipeline share.
+// optimizer); that a weight which stages of a pipeline share gets one gradient a micro-batch, for pass stage. What cannot
+// be the same is refused: numbers of leaves that are no powers of two, and statistics of BatchNorm, which follow each
+// other in time.
 package tree
 
 import (
@@ -73,12 +74,6 @@ func check(c *pass.Context, dp, micros int) error {
 				return ir.Errorf(loc(r.Value), "--reproducible: @%s updates %q from one micro-batch to the next, each rank by its own: that is not the same in every layout", f.Name, r.Updates.Name).
 					Note("freeze the batch normalisation, or train without --reproducible")
 			}
-		}
-	}
-	for _, op := range c.Module.Func("step").Ops {
-		if a, ok := op.Attrs.(ops.SendAttrs); ok {
-			return ir.Errorf(op.Loc, "--reproducible: stages of the pipeline share %s, whose gradient is then added up in another order than on one stage",
-				strings.TrimPrefix(a.Tag, "step/")).Note("untie the weight (--untie), or leave out --pp or --reproducible")
 		}
 	}
 	return nil

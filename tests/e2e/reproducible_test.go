@@ -88,10 +88,10 @@ var layouts = []struct {
 	{1, 8, 0, 2, "zb-h1"},
 }
 
-// TestReproducible trains a GPT with dropout, clipping and AdamW in every layout: the checkpoints are equal to the bit, also
+// TestReproducible trains a GPT with tied weights, dropout, clipping and AdamW in every layout: the checkpoints are equal to the bit, also
 // after a break from which another layout goes on.
 func TestReproducible(t *testing.T) {
-	model, data := withDropout(t, tiny(t, shape.Config{}, true)), tokens(t, 64)
+	model, data := withDropout(t, tiny(t, shape.Config{Tied: true}, true)), tokens(t, 64)
 	args := func(dir string, more ...string) []string {
 		return append([]string{"--data", data, "--seed", "3", "--checkpoint-dir", dir}, more...)
 	}
@@ -130,7 +130,6 @@ func TestReproducibleRefuses(t *testing.T) {
 		pass  pass.Options
 	}{
 		"must be a power of two":       {mlp, pass.Options{DP: 3, Microbatches: 2}},
-		"stages of the pipeline share": {tiny(t, shape.Config{Tied: true}, true), pass.Options{PP: 2, Microbatches: 4}},
 		"not the same in every layout": {shared(t, "convnet_bn.onnx"), pass.Options{DP: 2}},
 	} {
 		o := spec{model: c.model, batch: 12, dp: c.pass.DP, micro: c.pass.Microbatches, lr: 1e-2}.options(filepath.Join(t.TempDir(), "out"))
