@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -31,10 +32,10 @@ type stepMaker struct {
 	*maker
 	u     *updater
 	stage int
-	want  map[*ir.Value]bool // what the stage computes, or gets
-	named []ir.Result        // results
-	fetch map[*ir.Value]bool // parameters of other stages that it needs
-	sends map[*ir.Value][]int
+	want  map[*ir.Value]bool              // what the stage computes, or gets
+	named []ir.Result                     // results
+	sends map[*ir.Value][]int             // what other stages need of it: sums, and parameters
+	got   map[*ir.Value]map[int]*ir.Value // sums by stage that added them up
 }
 
 // update makes step of every stage.
@@ -46,7 +47,7 @@ func (k *cutter) update() {
 	}
 	for s := range k.stages {
 		u.each = append(u.each, &stepMaker{maker: newMaker(k.c, k.f, "step"), u: u, stage: s, want: map[*ir.Value]bool{},
-			fetch: map[*ir.Value]bool{}, sends: map[*ir.Value][]int{}})
+			sends: map[*ir.Value][]int{}, got: map[*ir.Value]map[int]*ir.Value{}})
 	}
 	for _, p := range k.f.Params {
 		for _, q := range k.homes[p.Name] {
@@ -221,7 +222,6 @@ func (m *stepMaker) need(v *ir.Value) {
 			}
 		}
 	case v.Op == nil && !here:
-		m.fetch[v] = true
 		u.each[at[0]].sends[v] = append(u.each[at[0]].sends[v], m.stage)
 	case v.Op == nil:
 		if len(at) == 0 {
@@ -243,6 +243,7 @@ func (m *stepMaker) gets(v *ir.Value) bool {
 func (m *stepMaker) build() {
 	k := m.u.k
 	m.sendAll()
+	m.receiveAll()
 	early := map[*ir.Op]bool{}
 	var cone func(v *ir.Value)
 	cone = func(v *ir.Value) {
@@ -325,11 +326,7 @@ func (m *stepMaker) value(v *ir.Value) *ir.Value {
 	if v.Op != nil {
 		panic(fmt.Sprintf("BUG: %%%s is not on stage %d", v.Name, m.stage))
 	}
-	if !m.fetch[v] {
-		return m.param(v)
-	}
-	m.at[v] = m.receive(v, m.u.have[v][0], v.Name, fmt.Sprintf("parameter of stage %d", m.u.have[v][0]))
-	return m.at[v]
+	return m.param(v)
 }
 
 // sendAll sends sums and parameters that other stages need; all of them are there when the step begins.
@@ -350,6 +347,35 @@ func (m *stepMaker) sendAll() {
 		for _, to := range m.sends[v] {
 			m.send(x, v, to, "step/"+v.Name, fmt.Sprintf(reason, to))
 		}
+	}
+}
+
+// receiveAll receives what others send to this stage, of each in the order in which it sends. It is all asked for at the
+// beginning: the order in which a stage comes to need it may be another.
+func (m *stepMaker) receiveAll() {
+	type message struct {
+		v    *ir.Value
+		from int
+	}
+	var list []message
+	for _, o := range m.u.each {
+		for v, to := range o.sends {
+			if slices.Contains(to, m.stage) {
+				list = append(list, message{v, o.stage})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b message) int { return cmp.Or(m.u.k.program(a.v, b.v), a.from-b.from) })
+	for _, g := range list {
+		if g.v.Op == nil {
+			m.at[g.v] = m.receive(g.v, g.from, "step/"+g.v.Name, fmt.Sprintf("parameter of stage %d", g.from))
+			continue
+		}
+		x := m.receive(g.v, g.from, "step/"+g.v.Name, fmt.Sprintf("gradient of a weight that stage %d has, too", g.from))
+		if m.got[g.v] == nil {
+			m.got[g.v] = map[int]*ir.Value{}
+		}
+		m.got[g.v][g.from] = m.b.Rename(x, fmt.Sprintf("%s.%d", g.v.Name, g.from))
 	}
 }
 
@@ -385,9 +411,11 @@ func (m *stepMaker) sumOf(b *border, stage int) *ir.Value {
 	if stage == m.stage {
 		return m.sum(b)
 	}
-	v := b.out()
-	x := m.receive(v, stage, "step/"+v.Name, fmt.Sprintf("gradient of a weight that stage %d has, too", stage))
-	return m.b.Rename(x, fmt.Sprintf("%s.%d", v.Name, stage))
+	x := m.got[b.out()][stage]
+	if x == nil {
+		panic(fmt.Sprintf("BUG: stage %d does not get what stage %d added up for %%%s", m.stage, stage, b.out().Name))
+	}
+	return x
 }
 
 // exchange gives all stages the shared scalars: each fills in its own, zeros are elsewhere, and the sum has all.
