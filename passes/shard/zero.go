@@ -104,6 +104,9 @@ func explain(f *ir.Func, u *updates, stage int) {
 		}
 	}
 	for op, list := range names {
+		if len(list) < len(op.Out) { // it makes more, such as the gradient of a norm's input, which tensor parallelism sums up
+			continue
+		}
 		op.Why = "data parallelism: sums up the gradient of " + strings.Join(list, ", ")
 		if stage > 0 {
 			op.Why = fmt.Sprintf("ZeRO-%d: sums up the gradient of %s, of which each rank needs a part", stage, strings.Join(list, ", "))

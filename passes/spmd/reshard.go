@@ -96,6 +96,9 @@ func reason(why string, v move, name string) string {
 	}
 	switch v.kind {
 	case reduce:
+		if v.axis == "tp" {
+			return fmt.Sprintf("tensor parallelism: adds up the ranks' partial results of %s", name)
+		}
 		return fmt.Sprintf("sums up %s over %s", name, v.axis)
 	case scatter:
 		return fmt.Sprintf("sums up %s over %s, of which each rank needs a part", name, v.axis)
