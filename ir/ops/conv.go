@@ -200,35 +200,35 @@ func (a ConvAttrs) sameOut(d convDims, y []int, err error) error {
 }
 
 // convRule is the dimension rule of x, w, y in the order of the op's operands and result. Spatial dims stay
-// whole (a split needs halos); with groups, channels do too.
+// whole (a split needs halos); with groups, whole groups may be split, channels within one not.
 func convRule(op *ir.Op) factor.Rule {
 	a, d, err := convOf(op)
 	if err != nil {
 		return factor.Rule{}
 	}
 	var r ruleMaker
-	channel := factor.Free
-	if a.Groups > 1 {
-		channel = factor.Blocked
-	}
 	kind := func(result string, k factor.Kind) factor.Kind {
 		if k == factor.Free && !resultOf(op, result) {
 			return factor.Sum
 		}
 		return k
 	}
-	n, o := r.add("n", d.x[0], kind("xy", factor.Free)), r.add("o", d.w[0], kind("wy", channel))
-	x, w, y := []factor.Dim{n}, []factor.Dim{o}, []factor.Dim{n, o}
+	n := r.add("n", d.x[0], kind("xy", factor.Free))
+	var x, w, y []factor.Dim
+	var o factor.Dim
 	if a.Groups > 1 {
-		x = append(x, r.add("c", d.x[1], channel))
-		w = append(w, r.add("cg", d.w[1], channel))
+		g := r.add("g", a.Groups, factor.Free)
+		o = append(slices.Clone(g), r.add("og", d.w[0]/a.Groups, factor.Blocked)...)
+		c := r.add("cg", d.w[1], factor.Blocked)
+		x, w, y = []factor.Dim{n, append(slices.Clone(g), c...)}, []factor.Dim{o, c}, []factor.Dim{n, o}
 	} else {
-		ck := kind("xw", channel)
+		o = r.add("o", d.w[0], kind("wy", factor.Free))
+		ck := kind("xw", factor.Free)
 		if ck == factor.Sum && operand(op, 2) != nil {
 			ck = factor.Blocked // every part would add the bias
 		}
 		c := r.add("c", d.x[1], ck)
-		x, w = append(x, c), append(w, c)
+		x, w, y = []factor.Dim{n, c}, []factor.Dim{o, c}, []factor.Dim{n, o}
 	}
 	for i := 2; i < len(d.x); i++ {
 		x = append(x, r.add(fmt.Sprintf("in%d", i-2), d.x[i], factor.Blocked))
@@ -249,6 +249,29 @@ func convRule(op *ir.Op) factor.Rule {
 		}
 	}
 	return r.rule(in, y)
+}
+
+// convResize gives a part of a convolution its groups: as many of them as it has of the channels, which with more than one
+// group are only split between groups.
+func convResize(op *ir.Op, in, _ [][]int) any {
+	part := func(groups int) int {
+		if groups == 1 {
+			return 1
+		}
+		whole, local := op.In[0].Type.Dims[1], in[0][1]
+		return groups * local / whole
+	}
+	switch a := op.Attrs.(type) {
+	case ConvInputGradAttrs:
+		a.Groups = part(a.Groups)
+		return a
+	case ConvWeightGradAttrs:
+		a.Groups = part(a.Groups)
+		return a
+	}
+	a := op.Attrs.(ConvAttrs)
+	a.Groups = part(a.Groups)
+	return a
 }
 
 // resultOf reports whether the op's result is one of the named tensors (x, w, y) of the convolution.

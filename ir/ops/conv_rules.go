@@ -10,7 +10,7 @@ import (
 
 func init() {
 	ConvDef.Define(ir.Rules{
-		Attrs: ConvAttrs{}, Operands: 2, Optional: 1, Factors: convRule, Precision: "low", Impl: convImpl, Decompose: convParts,
+		Attrs: ConvAttrs{}, Operands: 2, Optional: 1, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.y...)}, err
@@ -37,7 +37,7 @@ func init() {
 		Doc:     "convolution of x[N,C,...] with w[O,C/g,...], plus an optional bias[O]",
 	})
 	ConvInputGradDef.Define(ir.Rules{
-		Attrs: ConvInputGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low", Impl: convImpl, Decompose: convParts,
+		Attrs: ConvInputGradAttrs{}, Operands: 2, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.x...)}, err
@@ -56,7 +56,7 @@ func init() {
 		Doc:     "transposed convolution: the gradient of conv in x, from dy and w",
 	})
 	ConvWeightGradDef.Define(ir.Rules{
-		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Precision: "low", Impl: convImpl, Decompose: convParts,
+		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.w...)}, err

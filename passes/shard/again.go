@@ -8,11 +8,11 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// gatherAgain makes the backward pass put together anew what the forward pass put together of its parts of tokens, so
-// that between the passes only parts are kept. It reports whether there was such a thing.
+// makeAgain makes the backward pass make anew what is cheap, so that it is not kept between the passes: what the
+// forward pass put together of its parts of tokens, and the parts of a fused weight. It reports whether there was any.
 //
 // What is put together is a copy (a reshape to the same dims, see gatherer), and the views of it that backward reads.
-func (a *annotator) gatherAgain() bool {
+func (a *annotator) makeAgain() bool {
 	forward := map[*ir.Op]bool{}
 	for _, r := range a.f.Results {
 		if forwardResult(r) {
@@ -30,11 +30,11 @@ func (a *annotator) gatherAgain() bool {
 	a.f.Ops = nil
 	var again func(v *ir.Value) *ir.Value
 	again = func(v *ir.Value) *ir.Value {
-		if w := made[v]; w != nil {
-			return w
+		if w := made[v]; w != nil || v.Op == nil {
+			return orElse(w, v)
 		}
 		var w *ir.Value
-		if splitOver(v.Sharding, "tp") {
+		if v.Data && splitOver(v.Sharding, "tp") {
 			w = b.Emit(ops.ReshapeDef, ops.ReshapeAttrs{Dims: slices.Clone(v.Type.Dims)}, v)
 			w.Op.Why = "sequence parallelism: all tokens again, for the gradient of the weight that read them"
 			a.pins[w] = without(v.Sharding, "tp")
@@ -48,7 +48,10 @@ func (a *annotator) gatherAgain() bool {
 		if !forward[op] && op.Out[0].Data {
 			plan := a.plan(op)
 			for i, v := range op.In {
-				if v != nil && forward[v.Op] && inTokens(v, forward) && !splitOver(plan.In[i], "tp") {
+				if v == nil || !forward[v.Op] {
+					continue
+				}
+				if partOfParam(v) || a.c.Opt.SP && inTokens(v, forward) && !splitOver(plan.In[i], "tp") {
 					b.Loc = a.c.Loc(op.Loc)
 					op.In[i] = again(v)
 				}
@@ -57,6 +60,22 @@ func (a *annotator) gatherAgain() bool {
 		a.f.Ops = append(a.f.Ops, op)
 	}
 	return len(made) > 0
+}
+
+// partOfParam reports whether v is a view of some of a parameter: where its elements do not follow each other, making it
+// is copying it.
+func partOfParam(v *ir.Value) bool {
+	sliced := false
+	for ; v.Op != nil; v = v.Op.In[0] {
+		switch v.Op.Def {
+		case ops.SliceDef:
+			sliced = true
+		case ops.ReshapeDef, ops.TransposeDef:
+		default:
+			return false
+		}
+	}
+	return sliced && v.Role == ir.Param
 }
 
 // inTokens reports whether v is in parts of its tokens, or a view, whole, of a value that is.

@@ -120,7 +120,7 @@ func annotateAll(c *pass.Context, tensor map[string]mesh.Sharding) *obstacle {
 	c.Module.Mesh = meshOf(c.Opt)
 	var all []*annotator
 	for _, f := range c.Module.Funcs {
-		a := &annotator{c: c, m: c.Module.Mesh, f: f}
+		a := &annotator{c: c, m: c.Module.Mesh, f: f, named: tensor}
 		all = append(all, a)
 		spreadData(f, a.m)
 		for _, p := range f.Params {
@@ -176,7 +176,7 @@ func (a *annotator) annotate() {
 	if a.m.Size("tp") > 1 && a.regroup() > 0 {
 		a.spread()
 	}
-	if a.c.Opt.SP && a.m.Size("tp") > 1 && a.gatherAgain() {
+	if a.m.Size("tp") > 1 && a.makeAgain() {
 		a.spread()
 	}
 }
@@ -185,6 +185,11 @@ func (a *annotator) spread() {
 	s := newSpread(newPlans(a.m), map[string]int{}, a.f)
 	s.tokens = a.c.Opt.SP && a.m.Size("tp") > 1
 	s.load()
+	for i, v := range s.values {
+		if to, ok := a.named[v.Name]; ok && v.Op != nil {
+			s.pins[i] = s.number(to)
+		}
+	}
 	for v, to := range a.pins {
 		s.pins[s.index[v]] = s.number(to)
 	}
@@ -196,6 +201,7 @@ type annotator struct {
 	c       *pass.Context
 	m       mesh.Mesh
 	f       *ir.Func
+	named   map[string]mesh.Sharding    // what tensorLayout decided
 	changed map[string]bool             // buffers that some function updates
 	pins    map[*ir.Value]mesh.Sharding // values that are laid out so whatever their ops make: spmd changes them at once
 }

@@ -29,7 +29,8 @@ type class struct {
 	forced bool
 }
 
-// tensorLayout decides how parameters, buffers and state of @step lie on axis tp: shardings by name.
+// tensorLayout decides how parameters, buffers and state of @step lie on axis tp: shardings by name. Those of other values
+// are the user's.
 func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error) {
 	step := c.Module.Func("step")
 	if step == nil {
@@ -44,11 +45,21 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 	}
 	t := &tensorSearch{m: m, n: m.Size("tp"), s: newSpread(newPlans(m), map[string]int{}, f), forced: forced}
 	t.s.open = true
+	for i, v := range t.s.values {
+		if s, ok := forced[v.Name]; ok && v.Op != nil {
+			t.s.pins[i] = t.s.number(s)
+		}
+	}
 	t.s.load()
 	t.classes = classesOf(f)
 	t.search()
 	t.tell(c)
 	out := map[string]mesh.Sharding{}
+	for name, s := range forced {
+		if f.Param(name) == nil {
+			out[name] = s
+		}
+	}
 	for i, p := range f.Params {
 		if s := t.s.layouts[t.s.lay[i]]; p.Role != ir.Input && p.Role != ir.Target && p.Role != ir.Weight && !s.IsReplicated() {
 			out[p.Name] = s
