@@ -11,7 +11,8 @@ const queueDepth = 256
 // Queue runs calls of one communicator in the order of issue, on a thread of
 // its own, while the issuing goroutine goes on: generated programs overlap the
 // exchange of gradients with the rest of the backward pass. Nobody else may
-// use the communicator while calls are outstanding.
+// use the communicator while calls are outstanding, except that of two queues
+// one may send while the other receives.
 //
 // Each issue returns a number to wait for; numbers grow by one from 1. After
 // the first error no further call is run, and every later Wait returns it.

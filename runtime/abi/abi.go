@@ -117,7 +117,8 @@ const (
 )
 
 // Func is one entry point of a program: micro (all micro-batches but the last), step (the last one and the
-// update), eval, forward; local and average of local SGD.
+// update), eval, forward; local and average of local SGD; in a pipeline fwd.V and bwd.V of each chunk V, wgrad.V under zb-h1,
+// and step (the update).
 type Func struct {
 	Name    string   `json:"name"`
 	Inputs  []string `json:"inputs"`  // names of Tensors it reads from the data, in the model's order

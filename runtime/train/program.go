@@ -15,7 +15,7 @@ type Program struct {
 	Plan []byte
 	// Index is the number of this program among the manifest's.
 	Index int
-	// Funcs are the calls of micro, step, eval and forward, those that the program has.
+	// Funcs are the calls of each function that the plan lists.
 	Funcs map[string][]Call
 	// Copies are arena copies to make when a function ends, by function.
 	Copies map[string][]Copy
@@ -41,7 +41,8 @@ type Call struct {
 	Run func(b unsafe.Pointer, at []int) int64
 	// At holds the offsets of operands in the arena, bytes, then sizes: what tells calls of one kernel apart.
 	At []int
-	// Ptrs is how many of At are offsets. Those within slot 0 of the stash move to the slot that an action works on.
+	// Ptrs is how many of At are offsets, in a program with a stash. Those within slot 0 of it move to the slot that an action
+	// works on.
 	Ptrs int
 	// Comm, when set, is a collective that starts here and runs beside later calls.
 	Comm *Comm
