@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The mpi backend, under Open MPI: the conformance suite between 1 to 5 ranks, a rank that hangs, and one training that must
+# The mpi backend, under Open MPI: the conformance suite between 1 to 5 ranks, a rank that hangs, and one training (dp 2, pp 2, ZeRO 1) that must
 # give the same losses, parameters and state as by gtc's own collectives, bit for bit.
 #
 #	tests/comm/mpi.sh          # GTC_LONG=1 adds buffers of 100 MB
@@ -45,18 +45,18 @@ echo "the others say so and end"
 
 echo "== training"
 go build -o "$dir/gtc" ./cmd/gtc
-"$dir/gtc" compile examples/mnist/mlp.onnx --batch 32 --dp 2 --microbatches 2 --loss cross_entropy --optimizer adamw --lr 2e-3 --clip-norm 1 \
+"$dir/gtc" compile examples/mnist/mlp.onnx --batch 32 --dp 2 --pp 2 --zero 1 --microbatches 4 --loss cross_entropy --optimizer adamw --lr 2e-3 --clip-norm 1 \
 	--comm mpi -o "$dir/out" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
 train() { # comm
 	rm -rf "$dir/out/checkpoints"
-	GTC_COMM=$1 GTC_DEBUG=1 GTC_HASH=1 timeout 120 "${mpirun[@]}" -n 2 "$dir/out/bin/ranks" --data examples/mnist/train.npz --steps 60 \
+	GTC_COMM=$1 GTC_DEBUG=1 GTC_HASH=1 timeout 120 "${mpirun[@]}" -n 4 "$dir/out/bin/ranks" --data examples/mnist/train.npz --steps 60 \
 		>"$dir/$1.log" 2>&1 || { cat "$dir/$1.log"; exit 1; }
 	grep -o 'hash rank [0-9]* step .*' "$dir/$1.log" | sort -V >"$dir/$1.hashes"
 }
 train mpi
 train shm
-grep -q "comm: rank 0 of 2: collectives by mpi" "$dir/mpi.log" || { cat "$dir/mpi.log"; echo "MPI was not used"; exit 1; }
+grep -q "comm: rank 0 of 4: collectives by mpi" "$dir/mpi.log" || { cat "$dir/mpi.log"; echo "MPI was not used"; exit 1; }
 grep -q "over shared memory" "$dir/shm.log" || { cat "$dir/shm.log"; echo "shared memory was not used"; exit 1; }
-[ "$(wc -l <"$dir/mpi.hashes")" = 120 ] || { cat "$dir/mpi.log"; echo "not every step of every rank was printed"; exit 1; }
+[ "$(wc -l <"$dir/mpi.hashes")" = 240 ] || { cat "$dir/mpi.log"; echo "not every step of every rank was printed"; exit 1; }
 diff "$dir/mpi.hashes" "$dir/shm.hashes"
-echo "equal on both ranks in 60 steps; the last: $(tail -n 1 "$dir/mpi.hashes")"
+echo "equal on all ranks in 60 steps; the last: $(tail -n 1 "$dir/mpi.hashes")"

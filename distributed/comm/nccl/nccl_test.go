@@ -97,7 +97,7 @@ func TestConformance(t *testing.T) {
 	}
 	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			cs := ranks(t, n, 30*time.Second)
+			cs := ranks(t, n, 2*time.Minute)
 			for _, tc := range commtest.Cases(commtest.AnyOrder) {
 				if tc.Ranks > n || tc.Long && os.Getenv("GTC_LONG") == "" {
 					continue
