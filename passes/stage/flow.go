@@ -67,7 +67,7 @@ func (k *cutter) flow() *flow {
 		}
 	}
 	for q := range k.parts {
-		for _, v := range fl.settle(reads[q], func(v *ir.Value) bool { return fl.has(v, q) }) {
+		for _, v := range fl.settle(q, reads[q], func(v *ir.Value) bool { return fl.has(v, q) }) {
 			switch {
 			case fl.has(v, q):
 				fl.kept[q][v] = true
@@ -154,9 +154,9 @@ func (k *cutter) program(x, y *ir.Value) int {
 	return cmp.Or(cmp.Compare(at(x), at(y)), cmp.Compare(x.Index, y.Index))
 }
 
-// settle finds what must be stored so that all of reads can be had later: views are taken again, and cheap elementwise ops
+// settle finds what part q must store so that all of reads can be had later: views are taken again, and cheap elementwise ops
 // of what is stored anyway are computed again. has says what is there to be stored; the rest is for the caller to get.
-func (fl *flow) settle(reads []*ir.Value, has func(*ir.Value) bool) []*ir.Value {
+func (fl *flow) settle(q int, reads []*ir.Value, has func(*ir.Value) bool) []*ir.Value {
 	set := map[*ir.Value]bool{}
 	for _, v := range reads {
 		set[fl.root(v, has)] = true
@@ -170,7 +170,7 @@ func (fl *flow) settle(reads []*ir.Value, has func(*ir.Value) bool) []*ir.Value 
 	var from func(x *ir.Value) bool
 	from = func(x *ir.Value) bool { // x can be had
 		if x == nil || !fl.k.core(x) {
-			return x == nil || len(fl.k.kind[x].leaves) == 0
+			return x == nil || len(fl.k.kind[x].leaves) == 0 && fl.k.lives(fl.k.kind[x].params, q)
 		}
 		return set[x] || again[x] || isView(x.Op) && from(x.Op.In[0])
 	}
@@ -186,6 +186,13 @@ func (fl *flow) settle(reads []*ir.Value, has func(*ir.Value) bool) []*ir.Value 
 		set[v] = true
 	}
 	return slices.DeleteFunc(list, func(v *ir.Value) bool { return !set[v] })
+}
+
+// lives reports whether parameters live on the stage of part q.
+func (k *cutter) lives(params []*ir.Value, q int) bool {
+	return !slices.ContainsFunc(params, func(p *ir.Value) bool {
+		return !slices.ContainsFunc(k.homes[p.Name], func(h int) bool { return k.stageOf(h) == k.stageOf(q) })
+	})
 }
 
 // root follows views that do not take a part only to what they view.
@@ -252,7 +259,7 @@ func (fl *flow) split() {
 				early = append(early, v)
 			}
 		}
-		for _, v := range fl.settle(early, there) {
+		for _, v := range fl.settle(q, early, there) {
 			fl.kept[q][v] = true
 		}
 	}

@@ -172,6 +172,23 @@ func (u *updater) demand() {
 			u.each[s].result(r)
 		}
 	}
+	byName := map[string]*ir.Value{}
+	for _, p := range u.k.f.Params {
+		byName[p.Name] = p
+	}
+	for s, c := range u.k.c.Stages { // state that forwards and backwards read: the step that random numbers are counted by
+		for _, f := range c.Module.Funcs {
+			for _, p := range f.Params {
+				of := byName[p.Name]
+				if of != nil && p.Role == ir.State {
+					u.each[s].lives(of)
+				}
+				if of != nil && (p.Role == ir.Param || p.Role == ir.Buffer) && !slices.Contains(u.lives[p.Name], s) {
+					panic(fmt.Sprintf("BUG: @%s of stage %d reads %q, which lives on %v", f.Name, s, p.Name, u.lives[p.Name]))
+				}
+			}
+		}
+	}
 	for _, p := range u.k.f.Params { // what no stage reads stays with the first, so that it is saved
 		if len(u.lives[p.Name]) == 0 && !fed(p) {
 			u.each[0].lives(p)
