@@ -1,12 +1,10 @@
 package stage
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
@@ -32,10 +30,11 @@ type stepMaker struct {
 	*maker
 	u     *updater
 	stage int
-	want  map[*ir.Value]bool              // what the stage computes, or gets
-	named []ir.Result                     // results
-	sends map[*ir.Value][]int             // what other stages need of it: sums, and parameters
-	got   map[*ir.Value]map[int]*ir.Value // sums by stage that added them up
+	want  map[*ir.Value]bool  // what the stage computes, or gets
+	named []ir.Result         // results
+	sends map[*ir.Value][]int // sums and parameters that other stages need, and which
+	from  map[*ir.Value][]int // those that it gets, and from which
+	got   map[*ir.Value]map[int]*ir.Value
 }
 
 // update makes step of every stage.
@@ -47,7 +46,7 @@ func (k *cutter) update() {
 	}
 	for s := range k.stages {
 		u.each = append(u.each, &stepMaker{maker: newMaker(k.c, k.f, "step"), u: u, stage: s, want: map[*ir.Value]bool{},
-			sends: map[*ir.Value][]int{}, got: map[*ir.Value]map[int]*ir.Value{}})
+			sends: map[*ir.Value][]int{}, from: map[*ir.Value][]int{}, got: map[*ir.Value]map[int]*ir.Value{}})
 	}
 	for _, p := range k.f.Params {
 		for _, q := range k.homes[p.Name] {
@@ -235,11 +234,11 @@ func (m *stepMaker) need(v *ir.Value) {
 	case b != nil:
 		for _, s := range u.adders(b) {
 			if s != m.stage {
-				u.each[s].sends[v] = append(u.each[s].sends[v], m.stage)
+				m.get(v, s)
 			}
 		}
 	case v.Op == nil && !here:
-		u.each[at[0]].sends[v] = append(u.each[at[0]].sends[v], m.stage)
+		m.get(v, at[0])
 	case v.Op == nil:
 		if len(at) == 0 {
 			m.lives(v)
@@ -259,8 +258,7 @@ func (m *stepMaker) gets(v *ir.Value) bool {
 // build appends the ops.
 func (m *stepMaker) build() {
 	k := m.u.k
-	m.sendAll()
-	m.receiveAll()
+	m.messages()
 	early := map[*ir.Op]bool{}
 	var cone func(v *ir.Value)
 	cone = func(v *ir.Value) {
@@ -346,56 +344,6 @@ func (m *stepMaker) value(v *ir.Value) *ir.Value {
 	return m.param(v)
 }
 
-// sendAll sends sums and parameters that other stages need; all of them are there when the step begins.
-func (m *stepMaker) sendAll() {
-	var list []*ir.Value
-	for v := range m.sends {
-		list = append(list, v)
-	}
-	slices.SortFunc(list, m.u.k.program)
-	for _, v := range list {
-		x, reason := m.at[v], "parameter for stage %d"
-		if b := m.u.border[v]; b != nil {
-			x, reason = m.sum(b), "gradient of a weight that stage %d has, too"
-		} else if x == nil {
-			x = m.param(v)
-		}
-		slices.Sort(m.sends[v])
-		for _, to := range m.sends[v] {
-			m.send(x, v, to, "step/"+v.Name, fmt.Sprintf(reason, to))
-		}
-	}
-}
-
-// receiveAll receives what others send to this stage, of each in the order in which it sends. It is all asked for at the
-// beginning: the order in which a stage comes to need it may be another.
-func (m *stepMaker) receiveAll() {
-	type message struct {
-		v    *ir.Value
-		from int
-	}
-	var list []message
-	for _, o := range m.u.each {
-		for v, to := range o.sends {
-			if slices.Contains(to, m.stage) {
-				list = append(list, message{v, o.stage})
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b message) int { return cmp.Or(m.u.k.program(a.v, b.v), a.from-b.from) })
-	for _, g := range list {
-		if g.v.Op == nil {
-			m.at[g.v] = m.receive(g.v, g.from, "step/"+g.v.Name, fmt.Sprintf("parameter of stage %d", g.from))
-			continue
-		}
-		x := m.receive(g.v, g.from, "step/"+g.v.Name, fmt.Sprintf("gradient of a weight that stage %d has, too", g.from))
-		if m.got[g.v] == nil {
-			m.got[g.v] = map[int]*ir.Value{}
-		}
-		m.got[g.v][g.from] = m.b.Rename(x, fmt.Sprintf("%s.%d", g.v.Name, g.from))
-	}
-}
-
 // op appends op if the stage needs results of it.
 func (m *stepMaker) op(op *ir.Op) {
 	if !slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return m.want[v] && !m.gets(v) && m.at[v] == nil }) {
@@ -408,7 +356,10 @@ func (m *stepMaker) op(op *ir.Op) {
 	}
 	var total *ir.Value
 	for _, s := range m.u.adders(b) {
-		x := m.sumOf(b, s)
+		x := m.got[b.out()][s]
+		if s == m.stage {
+			x = m.sum(b)
+		}
 		if total == nil {
 			total = x
 			continue
@@ -421,53 +372,4 @@ func (m *stepMaker) op(op *ir.Op) {
 		total.Sharding = op.Out[0].Sharding
 	}
 	m.at[op.Out[0]] = total
-}
-
-// sumOf is what a stage added up for b.
-func (m *stepMaker) sumOf(b *border, stage int) *ir.Value {
-	if stage == m.stage {
-		return m.sum(b)
-	}
-	x := m.got[b.out()][stage]
-	if x == nil {
-		panic(fmt.Sprintf("BUG: stage %d does not get what stage %d added up for %%%s", m.stage, stage, b.out().Name))
-	}
-	return x
-}
-
-// exchange gives all stages the shared scalars: each fills in its own, zeros are elsewhere, and the sum has all.
-func (m *stepMaker) exchange() {
-	m.b.Loc = m.c.Loc(locOf(m.u.shared[0]))
-	var parts []*ir.Value
-	zeros := 0
-	flush := func() {
-		if zeros > 0 {
-			parts = append(parts, m.b.Rename(ops.Zeros(m.b, ir.T(dtype.F64, zeros)), "others"))
-		}
-		zeros = 0
-	}
-	for _, v := range m.u.shared {
-		if m.u.owners[v][0] != m.stage {
-			zeros++
-			continue
-		}
-		flush()
-		x := ops.Reshape(m.b, ops.Cast(m.b, m.at[v], dtype.F64), []int{1})
-		parts = append(parts, m.b.Rename(x, v.Name+".own"))
-	}
-	flush()
-	all := parts[0]
-	if len(parts) > 1 {
-		all = ops.Concat(m.b, 0, parts...)
-	}
-	all = ops.AllReduce(m.b, axis, "sum", m.b.Rename(all, "stages.own"))[0]
-	m.b.Rename(all, "stages.all")
-	all.Op.Why = "scalars of the whole step that single stages have: the loss, its count, squares of gradients"
-	for i, v := range m.u.shared {
-		if m.want[v] { // its own, too: an all_reduce that one stage does not read would be dropped there
-			x := ops.Reshape(m.b, ops.SliceDim(m.b, all, 0, i, 1), v.Type.Dims)
-			m.at[v] = m.b.Rename(ops.Cast(m.b, x, v.Type.DType), v.Name)
-			m.at[v].Sharding = v.Sharding
-		}
-	}
 }
