@@ -195,12 +195,7 @@ func wholeBatch(programs []interp.Program, inputs []string, ref *npz.File) (map[
 
 // wholeInput is the array of ref for input v of a rank's program.
 func wholeInput(m mesh.Mesh, v *ir.Value, inputs []string, ref *npz.File) (*ir.Array, error) {
-	dims := slices.Clone(v.Type.Dims)
-	for d := range dims {
-		for _, axis := range v.Sharding.Axes(d) {
-			dims[d] *= m.Size(axis)
-		}
-	}
+	dims := interp.WholeDims(m, v)
 	out := ir.NewArray(ir.T(v.Type.DType, dims...))
 	names := []string{v.Name}
 	switch v.Role {

@@ -53,7 +53,7 @@ type stashed struct {
 }
 
 // Simulate makes the ranks of a compilation. programs are by coordinate on pp, or one for all ranks, on one mesh. args
-// gives whole contents by name for what is kept between calls; what is not there starts as its Init (whole, or the part
+// gives whole contents by name for what is kept between calls, in any dims of as many elements; what is not there starts as its Init (whole, or the part
 // of a rank), or as zeros.
 func Simulate(programs []Program, args map[string]*ir.Array) (*Simulation, error) {
 	if len(programs) == 0 {
@@ -86,13 +86,33 @@ func Simulate(programs []Program, args map[string]*ir.Array) (*Simulation, error
 func (s *Simulation) first(rank int, p *ir.Value, whole *ir.Array) *ir.Array {
 	switch {
 	case whole != nil:
-		return Shard(s.mesh, p.Sharding, rank, 0, whole)
+		return Shard(s.mesh, p.Sharding, rank, 0, shaped(whole, WholeDims(s.mesh, p)))
 	case p.Init == nil:
 		return ir.NewArray(p.Type)
 	case p.Init.Type.Equal(p.Type):
 		return p.Init.Array()
 	}
 	return Shard(s.mesh, p.Sharding, rank, 0, p.Init.Array())
+}
+
+// WholeDims are the dims of all parts of v together.
+func WholeDims(m mesh.Mesh, v *ir.Value) []int {
+	dims := slices.Clone(v.Type.Dims)
+	for d := range dims {
+		for _, axis := range v.Sharding.Axes(d) {
+			dims[d] *= m.Size(axis)
+		}
+	}
+	return dims
+}
+
+// shaped is x with other dims of as many elements: of a projection that a layout takes apart, as of checkpoints, the
+// contents are in the same order.
+func shaped(x *ir.Array, dims []int) *ir.Array {
+	if slices.Equal(x.Type.Dims, dims) || x.Type.Elems() != ir.Product(dims) {
+		return x
+	}
+	return &ir.Array{Type: ir.T(x.Type.DType, dims...), F: x.F, I: x.I}
 }
 
 // stage is rank's coordinate on pp.
