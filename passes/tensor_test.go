@@ -2,6 +2,7 @@ package passes_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,10 @@ type tensorCase struct {
 // GTC_TEST_MODEL chooses models by prefix, or "all".
 func TestTensorParallel(t *testing.T) {
 	cases := []tensorCase{{"mlp.onnx", 1, 2, 1, false}, {"mlp.onnx", 2, 2, 2, false}, {"gpt_loss_inside.onnx", 1, 2, 1, false}}
+	if !testing.Short() {
+		cases = append(cases, tensorCase{"gpt2_tiny.dynamo.onnx", 2, 2, 2, false}, tensorCase{"gpt2_tiny.dynamo.onnx", 1, 2, 1, true},
+			tensorCase{"llama_tiny.dynamo.onnx", 1, 4, 1, false}, tensorCase{"llama_tiny.opt.onnx", 1, 2, 1, true}, tensorCase{"bert_tiny.onnx", 1, 3, 1, false})
+	}
 	if only := os.Getenv("GTC_TEST_MODEL"); only != "" {
 		cases = nil
 		files, _ := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
@@ -67,5 +72,43 @@ func TestTensorParallel(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMegatron counts the messages of GPT-2 over tp=2. Each layer takes four sums of an activation, two of them in
+// backward, as in Megatron-LM (arXiv:1909.08053, section 3), the embedding and the head one each; cross entropy takes its
+// maximum, its denominator and the target's score. With sequence parallelism (arXiv:2205.05198, section 4.2.2) each of
+// those sums is a reduce_scatter, and each product that needs all tokens gathers them, those of the first of a pair once
+// more in backward; the gradients of what is computed on parts of the tokens, and of what all ranks have, are summed. No weight is ever gathered.
+func TestMegatron(t *testing.T) {
+	const layers, sums = 2, 4*2 + 2
+	for _, sp := range []bool{false, true} {
+		opt := &pass.Options{TP: 2, SP: sp, Optimizer: pass.Optimizer{Name: "adamw", LR: 0.1}}
+		c, _ := compileRanks(t, filepath.Join(shared(t), "gpt2_tiny.dynamo.onnx"), 4, opt)
+		got := map[string]int{}
+		for _, op := range c.Module.Func("step").Ops {
+			kind := op.Def.Rules.Collective
+			if kind == "" || kind == "shard_slice" {
+				continue
+			}
+			for _, v := range op.In {
+				got[fmt.Sprintf("%s of %d", kind, v.Type.Elems())]++
+			}
+		}
+		activation, rows := 4*32*64, 4*32
+		want := map[string]int{fmt.Sprintf("all_reduce of %d", activation): sums, fmt.Sprintf("all_reduce of %d", rows): 3}
+		if sp {
+			want = map[string]int{
+				fmt.Sprintf("reduce_scatter of %d", activation): sums,
+				fmt.Sprintf("all_gather of %d", activation/2):   2*layers + 1 + 2*layers + 2*layers + 1, // forward and head, backward's gradients, again
+				fmt.Sprintf("all_reduce of %d", rows):           3,
+				"all_reduce of 64":                              4*layers + 2, // gains and biases of norms
+				fmt.Sprintf("all_gather of %d", 32*64/2):        1,            // the gradient of the positions
+				fmt.Sprintf("reduce_scatter of %d", 256*64):     1,            // that of the embedding, of which a rank has rows
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("sp=%v: messages are %v, want %v", sp, got, want)
+		}
 	}
 }
