@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
+	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // byteCost is what moving a byte counts beside a floating-point operation: kernels that only move data wait for memory.
@@ -84,7 +85,7 @@ func newBalance(list []*ir.Op) *balance {
 	var order []*ir.Value
 	for i, op := range list {
 		c := cost.Flops(op)
-		if c += byteCost * cost.Bytes(op); op.Def.Rules.Collective != "" {
+		if c += byteCost * moved(op); op.Def.Rules.Collective != "" {
 			c = 0
 		}
 		b.before[i+1] = b.before[i] + c
@@ -108,6 +109,14 @@ func newBalance(list []*ir.Op) *balance {
 		b.cross[i] += b.cross[i-1]
 	}
 	return b
+}
+
+// moved is the bytes that op moves; of a table of embeddings only the rows that it takes.
+func moved(op *ir.Op) int64 {
+	if op.Def == ops.GatherDef {
+		return int64(2*op.Out[0].Type.Bytes() + op.In[1].Type.Bytes())
+	}
+	return cost.Bytes(op)
 }
 
 // divide gives the ends of n parts, each of which costs something.
