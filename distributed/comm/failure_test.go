@@ -28,6 +28,10 @@ func TestMismatch(t *testing.T) {
 			func(c Communicator) error { return c.AllReduce(site("d_a"), buf(64), F32, Sum) },
 			func(c Communicator) error { return c.AllReduce(site("d_a"), buf(400_000), F32, Sum) },
 			[]string{"64 bytes", "400000 bytes"}},
+		{"larger size",
+			func(c Communicator) error { return c.AllReduce(site("d_a"), buf(800_000), F32, Sum) },
+			func(c Communicator) error { return c.AllReduce(site("d_a"), buf(400_000), F32, Sum) },
+			[]string{"800000 bytes", "400000 bytes"}},
 		{"dtype",
 			func(c Communicator) error { return c.AllReduce(site("d_a"), buf(64), F32, Sum) },
 			func(c Communicator) error { return c.AllReduce(site("d_a"), buf(64), BF16, Sum) },
@@ -50,10 +54,13 @@ func TestMismatch(t *testing.T) {
 			func(c Communicator) error { return c.Broadcast(site("a"), buf(64), F32, 0) },
 			[]string{"barrier", `broadcast of "a"`}},
 	}
-	for _, kind := range kinds {
+	for _, g := range []struct {
+		kind, algorithm string
+		n               int
+	}{{"mem", "", 3}, {"shm", "", 3}, {"tcp", "", 3}, {"tcp", "halving", 4}, {"tcp", "ring", 4}} {
 		for _, tc := range cases {
-			t.Run(kind+"/"+tc.name, func(t *testing.T) {
-				cs := open(t, kind, 3, Options{Timeout: 5 * time.Second})
+			t.Run(strings.TrimSuffix(g.kind+"/"+g.algorithm, "/")+"/"+tc.name, func(t *testing.T) {
+				cs := open(t, g.kind, g.n, Options{Timeout: 5 * time.Second, Algorithm: g.algorithm})
 				defer abandon(cs)
 				errs := each(cs, func(c Communicator) error {
 					call := tc.rest
@@ -121,6 +128,26 @@ func TestHung(t *testing.T) {
 				for r, err := range errs {
 					wantError(t, fmt.Sprint("rank ", r), err, KindHung, 2, "rank 2 hung",
 						fmt.Sprintf(`all_reduce of "d_w" (model.py:41) on rank %d`, r), "last collectives")
+				}
+			})
+		})
+	}
+}
+
+// TestHungRounds is TestHung for algorithms of several rounds, in which most
+// ranks wait for a rank that waits itself.
+func TestHungRounds(t *testing.T) {
+	for _, algorithm := range []string{"halving", "ring"} {
+		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
+			cs := open(t, "tcp", 4, Options{Timeout: 800 * time.Millisecond, Algorithm: algorithm})
+			defer abandon(cs)
+			within(t, 8*time.Second, func() {
+				errs := each([]Communicator{cs[0], cs[1], nil, cs[3]}, func(c Communicator) error {
+					return c.AllReduce(site("d_w"), commtest.Aligned(100_000), F32, Sum)
+				})
+				for _, r := range []int{0, 1, 3} {
+					wantError(t, fmt.Sprint("rank ", r), errs[r], KindHung, 2, "rank 2 hung")
 				}
 			})
 		})
