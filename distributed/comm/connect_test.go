@@ -213,6 +213,22 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
+func TestUnknownTransport(t *testing.T) {
+	for name, want := range map[string]string{
+		"mpi":     "this program was built without MPI: compile with --comm mpi",
+		"pigeons": `transport "pigeons" is none of auto, shm, tcp (GTC_COMM)`,
+	} {
+		_, err := Connect(Options{World: 2, Port: 1, Transport: name})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	_, err := Connect(Options{World: 2, Port: 1, Algorithm: "luck"})
+	if err == nil || !strings.Contains(err.Error(), `algorithm "luck" is not auto, direct, halving or ring (GTC_COMM_ALGORITHM)`) {
+		t.Error(err)
+	}
+}
+
 func TestFirstHost(t *testing.T) {
 	for list, want := range map[string]string{
 		"a": "a", "a,b": "a", "gpu[003-006,9],x": "gpu003", "gpu[7]": "gpu7", "n[1,3]-ib": "n1-ib", "x,gpu[1-2]": "x", "g[": "g",
