@@ -109,6 +109,10 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 	}
 	tensors, elems, bytes := parameters(m)
 	line("model", "%s: %d parameters of %s elements, %s", m.Model, tensors, grouped(elems), size(bytes))
+	if o.Pass.TP > 1 {
+		n, share := inParts(m, "tp")
+		line("tensor", "%d of %d parameters, %.0f %% of the elements, are in parts over tp=%d (--verbose says which and why)", n, tensors, 100*share, o.Pass.TP)
+	}
 	infers := t.Loss == pass.NoLoss
 	if !infers {
 		line("batch", "%d = %d × %d × %d (ranks, micro-batches, samples each)", t.Batch, t.DP, t.Microbatches, t.RankBatch)
@@ -177,6 +181,30 @@ func parameters(m *abi.Manifest) (tensors, elems, bytes int) {
 		}
 	}
 	return tensors, elems, bytes
+}
+
+// inParts counts the parameters that axis splits, and says what share of all elements they have.
+func inParts(m *abi.Manifest, axis string) (tensors int, share float64) {
+	seen := map[string]bool{}
+	all, split := 0, 0
+	for i := range m.Programs {
+		for k := range m.Programs[i].Tensors {
+			x := &m.Programs[i].Tensors[k]
+			if x.Role != "param" || seen[x.Name] {
+				continue
+			}
+			seen[x.Name] = true
+			n := ir.Product(x.Dims)
+			if x.Global != nil {
+				n = ir.Product(x.Global)
+			}
+			all += n
+			if slices.ContainsFunc(x.ShardAxes, func(list string) bool { return slices.Contains(strings.Split(list, ","), axis) }) {
+				tensors, split = tensors+1, split+n
+			}
+		}
+	}
+	return tensors, float64(split) / float64(max(all, 1))
 }
 
 func schedule(o *compiler.Options) string {

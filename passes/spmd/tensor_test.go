@@ -112,3 +112,33 @@ func TestForced(t *testing.T) {
 		}
 	}
 }
+
+// smoothed is cross entropy with label smoothing as a model spells it out, and its gradient in the head.
+const smoothed = `func @step(%x: f32[8,32], %t: i64[8,1] target, %w: f32[48,32] param) {
+  %l = matmul %x, %w {transB=true} : f32[8,48]
+  %p = log_softmax %l {dim=1} : f32[8,48]
+  %g = gather_elements %p, %t {dim=1} : f32[8,1]
+  %s = reduce_sum %p {dims=[1]} : f32[8,1]
+  %n = add %g, %s : f32[8,1]
+  %o = const {value=f32[1,1](1.0)} : f32[1,1]
+  %a = expand %o {dims=[8,1]} : f32[8,1]
+  %e = expand %o {dims=[8,48]} : f32[8,48]
+  %h = scatter_elements_add %t, %a {dim=1, dims=[8,48]} : f32[8,48]
+  %dp = add %h, %e : f32[8,48]
+  %dl = log_softmax_grad %p, %dp {dim=1} : f32[8,48]
+  %dw = matmul %dl, %x {transA=true} : f32[48,32]
+  %next = sub %w, %dw : f32[48,32]
+  %all = reduce_sum %n {dims=[0,1]} : f32[1,1]
+  return loss_sum=%all, %w <- %next
+}`
+
+// TestSmoothing takes the mean over the whole vocabulary though each rank has a part of it.
+func TestSmoothing(t *testing.T) {
+	c := lower(t, smoothed, &pass.Options{TP: 4, Shard: []string{"w=tp,_"}})
+	for _, m := range messages(c.Module.Funcs[0]) {
+		if strings.Contains(m, "48") {
+			t.Errorf("%s: only numbers for each row need to travel", m)
+		}
+	}
+	lower(t, smoothed, &pass.Options{DP: 2, TP: 2, Shard: []string{"w=tp,_"}})
+}
