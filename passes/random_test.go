@@ -68,20 +68,25 @@ func (g *net) linear(x *ir.Value, to int) *ir.Value {
 		y = ops.MatMul(g.b, flat, g.param(d, to))
 	}
 	out := append(slices.Clone(x.Type.Dims[:len(x.Type.Dims)-1]), to)
-	y = ops.Reshape(g.b, y, out)
-	if g.r.IntN(2) == 0 {
-		y = ops.Add(g.b, y, g.over(y, 1))
-	}
-	return y
+	return ops.Reshape(g.b, y, out)
 }
 
-// attend is attention with heads of two.
+// biased adds a bias to x, or none.
+func (g *net) biased(x *ir.Value) *ir.Value {
+	if g.r.IntN(2) == 0 {
+		return ops.Add(g.b, x, g.over(x, 1))
+	}
+	return x
+}
+
+// attend is attention with heads of two. Keys have no bias: its gradient is nothing but rounding errors, which some
+// optimizers make steps of.
 func (g *net) attend(x *ir.Value) *ir.Value {
 	n, t, d := x.Type.Dims[0], x.Type.Dims[1], x.Type.Dims[2]
 	heads := func(v *ir.Value) *ir.Value {
 		return ops.Transpose(g.b, ops.Reshape(g.b, v, []int{n, t, d / 2, 2}), []int{0, 2, 1, 3})
 	}
-	q, k, v := heads(g.linear(x, d)), heads(g.linear(x, d)), heads(g.linear(x, d))
+	q, k, v := heads(g.biased(g.linear(x, d))), heads(g.linear(x, d)), heads(g.biased(g.linear(x, d)))
 	y := ops.MatMul(g.b, ops.Softmax(g.b, ops.MatMulT(g.b, q, k, false, true), 3), v)
 	return ops.Reshape(g.b, ops.Transpose(g.b, y, []int{0, 2, 1, 3}), x.Type.Dims)
 }
@@ -100,7 +105,7 @@ func (g *net) layer(x *ir.Value) *ir.Value {
 	case 3:
 		return ops.Add(g.b, x, g.over(x, 2))
 	case 4:
-		return ops.Add(g.b, x, g.linear(ops.Gelu(g.b, g.linear(x, g.pick(4, 8, 12)), true), d))
+		return ops.Add(g.b, x, g.biased(g.linear(ops.Gelu(g.b, g.biased(g.linear(x, g.pick(4, 8, 12))), true), d)))
 	case 5:
 		if d%2 == 0 {
 			return ops.Add(g.b, x, g.attend(x))
@@ -108,27 +113,38 @@ func (g *net) layer(x *ir.Value) *ir.Value {
 	case 6:
 		return ops.Transpose(g.b, x, []int{0, 2, 1})
 	}
-	return g.linear(x, g.pick(3, 4, 6, 8))
+	return g.biased(g.linear(x, g.pick(3, 4, 6, 8)))
 }
 
-// randomForward is a module of one forward function on a batch of 8.
-func randomForward(r *rand.Rand) *ir.Module {
+// randomForward is a module of one forward function on a batch of 8: numbers and a squared error, or tokens, a table of
+// embeddings that the head may share, and cross entropy over a vocabulary of 12.
+func randomForward(r *rand.Rand) (m *ir.Module, loss string) {
 	f := &ir.Func{Name: "forward"}
 	g := &net{b: ir.NewBuilder(f), r: r}
 	g.b.Loc = ir.Loc{Node: "random"}
-	x := g.b.Param("x", ir.T(dtype.F32, 8, g.pick(1, 2, 3, 4), g.pick(4, 6, 8)), ir.Input)
-	h := g.linear(x, g.pick(4, 8))
+	tokens, width := g.pick(1, 2, 3, 4), g.pick(4, 6, 8)
+	var h *ir.Value
+	to := 4
+	if r.IntN(3) == 0 {
+		ids := g.b.Param("ids", ir.T(dtype.I64, 8, tokens), ir.Input)
+		h = ops.Gather(g.b, g.b.Param("table", ir.T(dtype.F32, 12, width), ir.Param), ids, 0)
+		loss, to = "cross_entropy", 12
+	} else {
+		h, loss = g.b.Param("x", ir.T(dtype.F32, 8, tokens, width), ir.Input), "mse"
+		h = g.linear(h, g.pick(4, 8))
+	}
 	for range 2 + r.IntN(4) {
 		h = g.layer(h)
 	}
-	g.b.Result("out0", g.linear(h, 4))
-	return &ir.Module{Funcs: []*ir.Func{f}}
+	g.b.Result("out0", g.linear(h, to))
+	return &ir.Module{Funcs: []*ir.Func{f}}, loss
 }
 
 // randomLayout chooses options.
 func randomLayout(r *rand.Rand) *pass.Options {
 	names := optimizer.Names()
-	o := &pass.Options{Loss: "mse", DP: 1 << r.IntN(3), TP: 1 + r.IntN(2), PP: 1 + r.IntN(3)/2, Microbatches: 1 + r.IntN(2), StopAfter: "overlap"}
+	o := &pass.Options{DP: 1 << r.IntN(3), TP: 1 + r.IntN(2), PP: 1 + r.IntN(3)/2, Microbatches: 1 + r.IntN(2), IgnoreIndex: 3,
+		Check: r.IntN(4) == 0, StopAfter: "overlap"}
 	o.Optimizer = pass.Optimizer{Name: names[r.IntN(len(names))], LR: 0.01, WeightDecay: float64(r.IntN(2)) * 0.1}
 	o.Optimizer.Momentum = momentum(o.Optimizer.Name)
 	o.ClipNorm = float64(r.IntN(2))
@@ -145,9 +161,9 @@ func randomLayout(r *rand.Rand) *pass.Options {
 // TestRandomPrograms compiles random networks for random layouts (data and tensor parallel, stages, ZeRO, micro-batches,
 // every optimizer) and runs two steps on simulated ranks against the whole program. GTC_TEST_SEEDS=FROM-TO chooses others.
 func TestRandomPrograms(t *testing.T) {
-	// The first four are networks whose stages received the gradients of tied weights in another order than they were sent.
-	seeds := []int{452, 943, 1129, 1157}
-	for s := range 24 {
+	// The first are networks whose stages received the gradients of tied weights in another order than they were sent.
+	seeds := []int{331, 986, 1132}
+	for s := range 27 {
 		seeds = append(seeds, s+1)
 	}
 	if text := os.Getenv("GTC_TEST_SEEDS"); text != "" {
@@ -162,7 +178,9 @@ func TestRandomPrograms(t *testing.T) {
 	refused := 0
 	for _, seed := range seeds {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
-		m, o := randomForward(r), randomLayout(r)
+		m, loss := randomForward(r)
+		o := randomLayout(r)
+		o.Loss = loss
 		what := fmt.Sprintf("seed %d: dp%d tp%d pp%d mb%d zero%d sp=%v %s %s clip %v", seed, o.DP, o.TP, o.PP, o.Microbatches, o.Zero, o.SP, o.Pipeline, o.Optimizer.Name, o.ClipNorm)
 		text := m.String()
 		err := against(m, o)
