@@ -151,6 +151,7 @@ func (z *squeezer) run() error {
 	subst := map[*ir.Value]*ir.Value{}
 	wanted := readers(z.f, place)
 	var matrices []*factors
+	var messages []*message
 	for _, g := range z.grads {
 		z.b.Loc = z.c.Loc(g.op.Loc)
 		mark := len(z.f.Ops)
@@ -161,9 +162,9 @@ func (z *squeezer) run() error {
 			to = z.half(g)
 		case g.op.In[0].Type.Elems() < 2:
 		case z.o.Compress == "topk":
-			to = z.sparse(g)
+			messages = append(messages, z.sparse(g))
 		case z.o.Compress == "int8":
-			to = z.quantised(g)
+			messages = append(messages, z.quantised(g))
 		default:
 			if m := z.project(g); m != nil {
 				matrices = append(matrices, m)
@@ -178,6 +179,7 @@ func (z *squeezer) run() error {
 		}
 	}
 	z.finish(matrices, place, wanted, subst)
+	z.exchange(messages, place, wanted, subst)
 	z.f.ReplaceAll(subst)
 	sorted(z.f, place)
 	z.f.DCE() // which wants operands first

@@ -104,6 +104,7 @@ func average(c *pass.Context, f *ir.Func, grads []gradient) {
 	g := &ir.Func{Name: "average"}
 	b := ir.NewBuilder(g)
 	done := map[string]bool{}
+	var params, sums []*ir.Value
 	for _, x := range grads {
 		if done[x.param.Name] {
 			continue
@@ -115,7 +116,11 @@ func average(c *pass.Context, f *ir.Func, grads []gradient) {
 		sum := ops.AllReduce(b, axis, "sum", p)[0]
 		sum.Op.Why = "local SGD: the mean of " + p.Name + " over the ranks"
 		sum.Sharding = p.Sharding
-		next := ops.MulScalar(b, sum, 1/float64(c.Module.Mesh.Size(axis)))
+		params, sums = append(params, p), append(sums, sum)
+	}
+	for i, p := range params { // after all messages, so that they go together
+		b.Loc = sums[i].Op.Loc
+		next := ops.MulScalar(b, sums[i], 1/float64(c.Module.Mesh.Size(axis)))
 		next.Sharding = p.Sharding
 		b.Update(p, b.Rename(next, p.Name+".next"))
 	}

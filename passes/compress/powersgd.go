@@ -69,7 +69,7 @@ func seedOf(name string) int {
 	return int(h &^ (1 << 31))
 }
 
-// maxFactors is how many bytes of factors travel in one message.
+// maxFactors is how many bytes of factors, or of elements, travel in one message.
 const maxFactors = 25 << 20
 
 // finish makes the rest: the factors of many matrices travel together, those of Q when the first gradient is wanted.

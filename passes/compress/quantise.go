@@ -2,6 +2,7 @@ package compress
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -9,7 +10,7 @@ import (
 )
 
 // sparse sends the elements of largest size with their positions.
-func (z *squeezer) sparse(g gradient) *ir.Value {
+func (z *squeezer) sparse(g gradient) *message {
 	b := z.b
 	m, state := z.fed(g)
 	n := m.Type.Elems()
@@ -18,21 +19,27 @@ func (z *squeezer) sparse(g gradient) *ir.Value {
 	_, at := ops.TopK(b, ops.Abs(b, flat), ops.TopKAttrs{Dim: 0, K: k, Largest: true})
 	values := b.Rename(ops.Gather(b, flat, at, 0), "top_"+g.param.Name)
 	sent := at
-	if n <= math.MaxInt32 {
+	if !z.huge() {
 		sent = ops.Cast(b, at, dtype.I32)
-	}
-	all := z.told(ops.AllGather(b, values, axis, 0, z.ranks), g, "the largest elements of the gradient")
-	places := z.told(ops.AllGather(b, sent, axis, 0, z.ranks), g, "where the largest elements of the gradient are")
-	if sent != at {
-		places = ops.Cast(b, places, dtype.I64)
 	}
 	left := ops.Scatter(b, flat, at, ops.Zeros(b, values.Type), "")
 	z.keep(state, ops.Reshape(b, left, m.Type.Dims))
-	return z.back(g, ops.Reshape(b, ops.ScatterAdd(b, places, all, 0, n), m.Type.Dims))
+	return &message{g, []*ir.Value{values, sent}, func(all []*ir.Value) *ir.Value {
+		found, places := ops.Reshape(b, all[0], []int{z.ranks * k}), ops.Reshape(b, all[1], []int{z.ranks * k})
+		if places.Type.DType != dtype.I64 {
+			places = ops.Cast(b, places, dtype.I64)
+		}
+		return z.back(g, ops.Reshape(b, ops.ScatterAdd(b, places, found, 0, n), m.Type.Dims))
+	}}
+}
+
+// huge reports whether some gradient has more elements than 32 bits count: places of one message have one type.
+func (z *squeezer) huge() bool {
+	return slices.ContainsFunc(z.grads, func(g gradient) bool { return g.op.In[0].Type.Elems() > math.MaxInt32 })
 }
 
 // quantised sends bytes and a scale for each row; a vector is one row.
-func (z *squeezer) quantised(g gradient) *ir.Value {
+func (z *squeezer) quantised(g gradient) *message {
 	b := z.b
 	m, state := z.fed(g)
 	dims := m.Type.Dims
@@ -50,12 +57,11 @@ func (z *squeezer) quantised(g gradient) *ir.Value {
 	own := ops.Mul(b, q, ops.Expand(b, scale, flat))
 	z.keep(state, ops.Reshape(b, ops.Sub(b, x, own), dims))
 	code := b.Rename(ops.Cast(b, q, dtype.I8), "int8_"+g.param.Name)
-	gather := func(v *ir.Value, what string) *ir.Value {
-		one := ops.Reshape(b, v, append([]int{1}, v.Type.Dims...))
-		return z.told(ops.AllGather(b, one, axis, 0, z.ranks), g, what)
-	}
-	codes := gather(code, "the gradient in 8 bits")
-	scales := gather(scale, "the scales of the gradient in 8 bits")
-	parts := ops.Mul(b, ops.Cast(b, codes, dtype.F32), ops.Expand(b, scales, codes.Type.Dims))
-	return z.back(g, ops.Reshape(b, ops.ReduceSum(b, parts, 0), dims))
+	send := []*ir.Value{ops.Reshape(b, code, []int{m.Type.Elems()}), ops.Reshape(b, scale, []int{rows})}
+	return &message{g, send, func(all []*ir.Value) *ir.Value {
+		codes := ops.Reshape(b, all[0], append([]int{z.ranks}, flat...))
+		scales := ops.Reshape(b, all[1], []int{z.ranks, rows, 1})
+		parts := ops.Mul(b, ops.Cast(b, codes, dtype.F32), ops.Expand(b, scales, codes.Type.Dims))
+		return z.back(g, ops.Reshape(b, ops.ReduceSum(b, parts, 0), dims))
+	}}
 }
