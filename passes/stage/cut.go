@@ -11,8 +11,12 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// byteCost is what moving a byte counts beside a floating-point operation: kernels that only move data wait for memory.
-const byteCost = 4
+// What moving a byte counts beside a floating-point operation: in a kernel, which then waits for memory, and from stage to
+// stage (NVLink beside an H100 in tf32: some 200; shared memory beside a processor core: some 10).
+const (
+	byteCost = 4
+	sendCost = 64
+)
 
 // slack is the share by which the costliest part may be costlier than it must, for a cut where fewer bytes cross.
 const slack = 0.05
@@ -119,7 +123,8 @@ func moved(op *ir.Op) int64 {
 	return cost.Bytes(op)
 }
 
-// divide gives the ends of n parts, each of which costs something.
+// divide gives the ends of n parts, each of which has work: the costliest, with what it sends, costs as little as it can,
+// give or take slack, and of such divisions the fewest bytes cross.
 func (b *balance) divide(n int) ([]int, error) {
 	last := len(b.before) - 1
 	work := 0
@@ -131,22 +136,31 @@ func (b *balance) divide(n int) ([]int, error) {
 	if work < n {
 		return nil, fmt.Errorf("its forward pass has %d operations that work on data with weights, one for each part is the least", work)
 	}
-	least := b.bottleneck(n)
-	limit := least + int64(slack*float64(least))
-	if ends := b.cheapest(n, limit, b.narrow()); ends != nil {
-		return ends, nil
-	}
+	even := func(x, y state) bool { return x.most < y.most || x.most == y.most && x.bytes < y.bytes }
+	cheap := func(x, y state) bool { return x.bytes < y.bytes || x.bytes == y.bytes && x.most < y.most }
 	var all []int
 	for i := 1; i < last; i++ {
-		if b.before[i+1] > b.before[i] || b.before[i] > b.before[i-1] {
-			all = append(all, i)
-		}
+		all = append(all, i)
 	}
-	if ends := b.cheapest(n, limit, all); ends != nil {
+	tries := [][]int{all}
+	if last > manyOps {
+		tries = [][]int{b.narrow(), all}
+	}
+	least := b.bottleneck(n)
+	for _, at := range tries {
+		_, most := b.best(n, at, even, 2*least, math.MaxInt64)
+		if most == math.MaxInt64 {
+			continue
+		}
+		most += int64(slack * float64(most))
+		ends, _ := b.best(n, at, cheap, most, most)
 		return ends, nil
 	}
-	return nil, fmt.Errorf("BUG: no cut into parts of cost %d", limit)
+	return nil, fmt.Errorf("BUG: no cut into %d parts", n)
 }
+
+// manyOps is the number of ops from which on narrow places are looked at first, and others only when those do not do.
+const manyOps = 6000
 
 // bottleneck is the least cost of the costliest of n parts.
 func (b *balance) bottleneck(n int) int64 {
@@ -183,35 +197,33 @@ func (b *balance) narrow() []int {
 	return out
 }
 
-// cheapest cuts at n-1 of the given positions so that no part costs more than limit and the fewest bytes cross, the
-// evenest of such cuts; nil when there is none.
-func (b *balance) cheapest(n int, limit int64, at []int) []int {
+// state is a division of the ops before a position.
+type state struct {
+	bytes, most int64 // that cross; cost of the costliest part
+	from        int
+}
+
+// best cuts at n-1 of the given positions so that no part has more work than limit, or costs more than most with what it
+// sends, and none is better; the cost of its costliest part is MaxInt64 when there is no such cut.
+func (b *balance) best(n int, at []int, better func(x, y state) bool, limit, most int64) ([]int, int64) {
 	last := len(b.before) - 1
 	at = append(append([]int{0}, at...), last)
-	type state struct {
-		bytes, most int64
-		from        int
-	}
-	none := state{bytes: math.MaxInt64}
-	rows := [][]state{make([]state, len(at))}
-	for i := range at {
-		rows[0][i] = none
-	}
+	none := state{bytes: math.MaxInt64, most: math.MaxInt64}
+	rows := [][]state{slices.Repeat([]state{none}, len(at))}
 	rows[0][0] = state{}
 	for r := 1; r <= n; r++ {
-		row, low := make([]state, len(at)), 0
+		row, low := slices.Repeat([]state{none}, len(at)), 0
 		for i := range at {
-			row[i] = none
 			for b.before[at[i]]-b.before[at[low]] > limit {
 				low++
 			}
 			for j := low; j < i; j++ {
-				c, p := b.before[at[i]]-b.before[at[j]], rows[r-1][j]
-				if p.bytes == math.MaxInt64 || c == 0 {
+				work, p := b.before[at[i]]-b.before[at[j]], rows[r-1][j]
+				if p.most == math.MaxInt64 || work == 0 || work+sendCost*b.cross[at[i]] > most {
 					continue
 				}
-				s := state{p.bytes + b.cross[at[i]], max(p.most, c), j}
-				if s.bytes < row[i].bytes || s.bytes == row[i].bytes && s.most < row[i].most {
+				s := state{p.bytes + b.cross[at[i]], max(p.most, work+sendCost*b.cross[at[i]]), j}
+				if better(s, row[i]) {
 					row[i] = s
 				}
 			}
@@ -219,13 +231,14 @@ func (b *balance) cheapest(n int, limit int64, at []int) []int {
 		rows = append(rows, row)
 	}
 	i := len(at) - 1
-	if rows[n][i].bytes == math.MaxInt64 {
-		return nil
+	found := rows[n][i].most
+	if found == math.MaxInt64 {
+		return nil, found
 	}
 	ends := make([]int, n)
 	for r := n; r > 0; r-- {
 		ends[r-1] = at[i]
 		i = rows[r][i].from
 	}
-	return ends
+	return ends, found
 }
