@@ -192,6 +192,9 @@ func (s *session) evalOnly() error {
 		return err
 	}
 	defer e.close()
+	if err := s.sameData("--eval-data", e.set); err != nil {
+		return err
+	}
 	if s.cfg.resume == "" {
 		s.cfg.resume = "auto"
 	}

@@ -112,6 +112,14 @@ func (t *trainer) prepare() (err error) {
 	if err := t.allOK("opening the data", t.writable()); err != nil {
 		return err
 	}
+	if err := t.sameData("--data", t.set); err != nil {
+		return err
+	}
+	if t.eval != nil {
+		if err := t.sameData("--eval-data", t.eval.set); err != nil {
+			return err
+		}
+	}
 	if per == 0 {
 		return usagef("--data: %d samples are fewer than one batch of %d, and the model's loss cannot leave samples out", t.set.Len(), t.sampler.Batch)
 	}
@@ -127,6 +135,28 @@ func (t *trainer) prepare() (err error) {
 	t.loader, err = t.set.Loader(data.Config{Sampler: t.sampler, Rank: t.plan.dp(), Ranks: t.plan.Train.DP,
 		Micro: t.feed.calls, Start: t.step, Stop: t.total, Unread: t.feed.unread})
 	return usage(err)
+}
+
+var dataSite = comm.Site{Tensor: "samples", Collective: "agreement on the data"}
+
+// sameData fails when ranks do not read the same number of samples: each takes its part of every batch of all, so that
+// they would train on batches that nobody asked for, and one would wait for the others when it has more.
+func (s *session) sameData(flag string, set *data.Dataset) error {
+	if s.world == nil {
+		return nil
+	}
+	mine := binary.LittleEndian.AppendUint64(nil, uint64(set.Len()))
+	all := make([]byte, len(mine)*s.plan.Ranks)
+	if err := s.world.AllGather(&dataSite, all, mine, comm.I64); err != nil {
+		return err
+	}
+	first := binary.LittleEndian.Uint64(all)
+	for r := 1; r < s.plan.Ranks; r++ {
+		if n := binary.LittleEndian.Uint64(all[8*r:]); n != first {
+			return usagef("%s: all ranks must read the same data, of which each takes its part: rank 0 has %d samples, rank %d has %d", flag, first, r, n)
+		}
+	}
+	return nil
 }
 
 // functions finds what a step does, and its results.
