@@ -62,13 +62,26 @@ var eight = spec{model: mlp, batch: 32, dp: 2, tp: 2, pp: 2, micro: 4, lr: 2e-3}
 // Random ranks of dp 2 x tp 2 x pp 2 are killed at random moments: between steps and in them, before the first checkpoint, while
 // one is written and when the job is about to end. All others end in time with the code for it and name the dead rank, and
 // the job that goes on comes to the same loss and the same checkpoint, to the bit, as one that was never disturbed.
-// GTC_LONG=1 kills 20 instead of 3.
+// GTC_LONG=1 kills 20 instead of 3, and some in other layouts.
 func TestRandomKills(t *testing.T) {
-	kills := 3
-	if os.Getenv("GTC_LONG") != "" {
-		kills = 20
+	if os.Getenv("GTC_LONG") == "" {
+		randomKills(t, eight, 3)
+		return
 	}
-	dir, ranks := compiled(t, eight).Dir, eight.ranks()
+	randomKills(t, eight, 20)
+	for _, s := range []spec{
+		{dp: 2, tp: 2, zero: 3},
+		{dp: 2, pp: 2, micro: 4, zero: 1, schedule: "interleaved"},
+		{dp: 2, pp: 2, micro: 4, schedule: "zb-h1"},
+	} {
+		s.model, s.batch, s.lr, s.micro = mlp, 32, 2e-3, max(s.micro, 1)
+		t.Run(fmt.Sprintf("dp%d tp%d pp%d zero%d %s", s.dp, s.tp, s.pp, s.zero, s.schedule), func(t *testing.T) { randomKills(t, s, 5) })
+	}
+}
+
+// randomKills kills jobs of one layout so many times.
+func randomKills(t *testing.T, s spec, kills int) {
+	dir, ranks := compiled(t, s).Dir, s.ranks()
 	straight := filepath.Join(t.TempDir(), "straight")
 	args := []string{"--data", digits, "--steps", "240", "--save-every", "60", "--timeout", "10s", "--seed", "3", "--checkpoint-dir"}
 	j := start(t, dir, ranks, append(args, straight)...)
