@@ -20,6 +20,9 @@ type Machine struct {
 // kinds are the functions of a stage's program, by what they do.
 var kinds = map[string]schedule.Kind{"fwd": schedule.F, "bwd": schedule.B, "wgrad": schedule.W}
 
+// functions are the names by kind.
+var functions = map[schedule.Kind]string{schedule.F: "fwd", schedule.B: "bwd", schedule.W: "wgrad"}
+
 // action reads the name of a function of a stage: bwd.1 is the backward of chunk 1.
 func action(name string) (k schedule.Kind, chunk int, ok bool) {
 	what, number, _ := strings.Cut(name, ".")
@@ -40,31 +43,61 @@ func Folder(plan *abi.Manifest, m Machine) (*Drawing, error) {
 	if stages == 1 {
 		return nil, fmt.Errorf("the folder was compiled without --pp: one stage does all micro-batches, one after the other")
 	}
-	var ranks [][]schedule.Action
-	chunks := 1
-	programs := make([]*abi.Program, stages)
-	for i := range stages { // pp is the outermost axis
-		p := &plan.Programs[plan.RankProgram[i*plan.Ranks/stages]]
-		var list []schedule.Action
-		for _, a := range p.Actions {
-			if k, chunk, ok := action(a.Func); ok {
-				list = append(list, schedule.Action{Kind: k, Chunk: chunk, Micro: a.Micro, Slot: a.Slot})
-				chunks = max(chunks, chunk+1)
-			}
-		}
-		ranks, programs[i] = append(ranks, list), p
-	}
 	name := "1f1b"
 	for _, word := range strings.Fields(plan.Options["schedule"]) { // it may name the learning rate's, too
 		if slices.Contains(schedule.Names(), word) {
 			name = word
 		}
 	}
-	t, err := schedule.Read(name, chunks, ranks)
+	chunks, _ := strconv.Atoi(plan.Options["chunks"])
+	programs := make([]*abi.Program, stages)
+	for i := range stages { // pp is the outermost axis
+		programs[i] = &plan.Programs[plan.RankProgram[i*plan.Ranks/stages]]
+		for _, a := range programs[i].Actions {
+			if _, chunk, ok := action(a.Func); ok && chunk > 0 {
+				chunks = max(chunks, chunk+1)
+			}
+		}
+	}
+	t, err := schedule.Make(name, stages, chunks, max(1, plan.Train.Microbatches))
 	if err != nil {
-		return nil, fmt.Errorf("the folder's actions make no pipeline: %w", err)
+		return nil, err
+	}
+	for i, p := range programs {
+		if err := follows(p, t.Rank(i)); err != nil {
+			return nil, fmt.Errorf("stage %d does not follow the schedule %s: %w", i, name, err)
+		}
 	}
 	return New(t, predict(plan, t, programs, m), "ms")
+}
+
+// follows checks that a program's actions are those of its list. What has no function, such as the backward of a part without
+// parameters, takes no time.
+func follows(p *abi.Program, list []schedule.Action) error {
+	has := map[string]bool{}
+	for _, f := range p.Funcs {
+		has[f.Name] = true
+	}
+	next := 0
+	for _, a := range p.Actions {
+		k, chunk, ok := action(a.Func)
+		if !ok {
+			continue
+		}
+		for next < len(list) && !has[functions[list[next].Kind]+"."+strconv.Itoa(list[next].Chunk)] {
+			next++
+		}
+		if next == len(list) || list[next] != (schedule.Action{Kind: k, Chunk: chunk, Micro: a.Micro, Slot: a.Slot}) {
+			return fmt.Errorf("@%s of micro-batch %d in slot %d is not what comes next", a.Func, a.Micro, a.Slot)
+		}
+		next++
+	}
+	for ; next < len(list); next++ {
+		if has[functions[list[next].Kind]+"."+strconv.Itoa(list[next].Chunk)] {
+			return fmt.Errorf("%s is missing", list[next])
+		}
+	}
+	return nil
 }
 
 // predict gives the costs of the parts in ms.

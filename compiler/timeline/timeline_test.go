@@ -112,7 +112,8 @@ func plan(t *testing.T) *abi.Manifest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &abi.Manifest{Mesh: []abi.Axis{{Name: "pp", Size: 2}, {Name: "dp", Size: 2}}, Ranks: 4, RankProgram: []int{0, 0, 1, 1}, Options: map[string]string{}}
+	m := &abi.Manifest{Mesh: []abi.Axis{{Name: "pp", Size: 2}, {Name: "dp", Size: 2}}, Ranks: 4, RankProgram: []int{0, 0, 1, 1}, Options: map[string]string{},
+		Train: abi.Train{Microbatches: 2}}
 	for i := range 2 {
 		p := abi.Program{Funcs: []abi.Func{{Name: "fwd.0", Flops: 1e6}, {Name: "bwd.0", Flops: 2e6}, {Name: "step", Flops: 5e9}}}
 		for _, a := range tab.Rank(i) {

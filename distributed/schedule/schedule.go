@@ -154,30 +154,3 @@ func (t *Table) allot() {
 		t.slots[i] = len(used)
 	}
 }
-
-// Read makes a table of the lists of all stages, as a compiled folder has them; slots are theirs. The error tells of an
-// action that is missing, there twice or out of range, or that waits forever.
-func Read(name string, chunks int, ranks [][]Action) (*Table, error) {
-	t := &Table{Name: name, Stages: len(ranks), Chunks: chunks, ranks: ranks, slots: make([]int, len(ranks))}
-	count := map[Kind]int{}
-	for i, list := range ranks {
-		seen := map[Action]bool{}
-		for _, a := range list {
-			t.slots[i] = max(t.slots[i], a.Slot+1)
-			t.Micros, t.Split = max(t.Micros, a.Micro+1), t.Split || a.Kind == W
-			count[a.Kind]++
-			a.Slot = 0
-			if seen[a] || a.Chunk < 0 || a.Chunk >= chunks || a.Micro < 0 {
-				return nil, fmt.Errorf("stage %d: action %s is there twice, or out of range", i, a)
-			}
-			seen[a] = true
-		}
-	}
-	for _, k := range []Kind{F, B, W} {
-		if want := t.Parts() * t.Micros; count[k] != want && (k != W || t.Split) {
-			return nil, fmt.Errorf("%d actions %s for %d parts and %d micro-batches", count[k], k, t.Parts(), t.Micros)
-		}
-	}
-	_, err := t.Simulate(Uniform(t.Parts(), 1, 1, 1, 0))
-	return t, err
-}

@@ -232,25 +232,6 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestRead: what Make makes reads back, and a list that is not whole does not.
-func TestRead(t *testing.T) {
-	tables(t, func(t *testing.T, tab *Table) {
-		got, err := Read(tab.Name, tab.Chunks, tab.ranks)
-		if err != nil || fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", tab) {
-			t.Errorf("%+v, %v; want %+v", got, err, tab)
-		}
-		short := append([][]Action{}, tab.ranks...)
-		short[0] = short[0][:len(short[0])-1]
-		if _, err := Read(tab.Name, tab.Chunks, short); err == nil && tab.Parts()*tab.Micros > 1 {
-			t.Error("a list without its end was taken")
-		}
-		short[0] = append([]Action{tab.ranks[0][0]}, tab.ranks[0]...)
-		if _, err := Read(tab.Name, tab.Chunks, short); err == nil {
-			t.Error("a list with an action twice was taken")
-		}
-	})
-}
-
 // Example tables, as in the papers' figures.
 func TestFigures(t *testing.T) {
 	for name, want := range map[string]string{
