@@ -19,7 +19,7 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run GTC-OUT [flags of the ranks]", Short: "Start all ranks of a compiled folder on this machine",
 		Long: `Start all ranks of a compiled folder on this machine and wait for them. All flags go to the rank programs; to start
-ranks on several machines, run GTC-OUT/bin/rank-N under torchrun, mpirun or srun with the same flags.
+ranks on several machines, run GTC-OUT/bin/ranks under torchrun --no-python, mpirun or srun with the same flags.
 
 Flags of the ranks:
 ` + rankFlags(),
