@@ -142,3 +142,30 @@ func TestSmoothing(t *testing.T) {
 	}
 	lower(t, smoothed, &pass.Options{DP: 2, TP: 2, Shard: []string{"w=tp,_"}})
 }
+
+// TestDropout draws, of the columns that a rank has, the numbers that the whole program draws for them, under sequence
+// parallelism too.
+func TestDropout(t *testing.T) {
+	const text = `func @step(%x: f32[4,8,16], %n: i64[] state, %w: f32[16,48] param, %v: f32[48,16] param) {
+  %h = matmul %x, %w : f32[4,8,48]
+  %d = dropout %h, %n {p=0.5, seed=3} : f32[4,8,48]
+  %y = matmul %d, %v : f32[4,8,16]
+  %r = add %x, %y : f32[4,8,16]
+  %e = dropout %r, %n {p=0.25, seed=4} : f32[4,8,16]
+  return out0=%e
+}`
+	for _, o := range []pass.Options{{TP: 2}, {TP: 4, SP: true}, {DP: 2, TP: 2, SP: true}} {
+		o.Shard = []string{"w=_,tp"}
+		c := lower(t, text, &o)
+		for _, p := range c.Module.Funcs[0].Params {
+			if p.Name == "v" && p.Sharding.String() != "{tp,_}" {
+				t.Errorf("the second weight lies as %q", p.Sharding)
+			}
+		}
+		for _, m := range messages(c.Module.Funcs[0]) {
+			if strings.Contains(m, "48") {
+				t.Errorf("%v: %s: the hidden activation stays in parts", o, m)
+			}
+		}
+	}
+}

@@ -21,8 +21,12 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
-// most is the largest number of parts that is looked for.
-const most = 8
+// most is the largest number of parts that is looked for; what is added to parts is looked through up to mostAdded (the
+// gates of recurrent layers are more).
+const (
+	most      = 8
+	mostAdded = 3
+)
 
 // Run takes apart what it finds in @step, in all functions alike.
 func Run(c *pass.Context) (err error) {
@@ -107,6 +111,10 @@ func through(op *ir.Op, dim, n int) (to, part int) {
 		}
 	case ops.TransposeAttrs:
 		return slices.Index(a.Perm, dim), -1
+	case nil:
+		if n <= mostAdded && (op.Def == ops.AddDef || op.Def == ops.MulDef) { // of an adapter, which comes as one
+			return dim, -1
+		}
 	case ops.SliceAttrs:
 		whole := op.In[0].Type.Dims[dim]
 		step := 1
@@ -142,6 +150,45 @@ func (u *unstacker) prepare() {
 			u.apart[op] = followed(u.f, op.Out[0], len(op.Out[0].Type.Dims)-1, u.found[op.In[1].Name], uses)
 		}
 	}
+	for u.conflict() {
+	}
+}
+
+// stacked says of a value in how many parts it is, along which dim, and which products that comes from.
+type stacked struct {
+	n, dim   int
+	products []*ir.Op
+}
+
+// conflict finds two values that are added and are in parts otherwise than each other, and leaves the products that they come
+// from whole. It reports whether there were any.
+func (u *unstacker) conflict() bool {
+	of := map[*ir.Value]stacked{}
+	for _, op := range u.f.Ops {
+		if u.apart[op] {
+			of[op.Out[0]] = stacked{u.found[op.In[1].Name], len(op.Out[0].Type.Dims) - 1, []*ir.Op{op}}
+			continue
+		}
+		var all []stacked
+		var products []*ir.Op
+		for _, v := range op.In {
+			if s, ok := of[v]; ok {
+				s.dim, _ = through(op, s.dim, s.n)
+				all, products = append(all, s), append(products, s.products...)
+			}
+		}
+		if len(all) == 0 || all[0].dim < 0 {
+			continue
+		}
+		if len(all) == 2 && (all[0].n != all[1].n || all[0].dim != all[1].dim) {
+			for _, p := range products {
+				delete(u.apart, p)
+			}
+			return true
+		}
+		of[op.Out[0]] = stacked{all[0].n, all[0].dim, products}
+	}
+	return false
 }
 
 // params gives the parameters their new dims.
@@ -192,7 +239,10 @@ func (u *unstacker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
 		}
 		return b.EmitN(op.Def, op.Attrs, in...)
 	}
-	if len(op.In) > 0 && u.stacks[op.In[0]] != nil {
+	if slices.ContainsFunc(op.In, func(v *ir.Value) bool { return u.stacks[v] != nil }) {
+		if op.Attrs == nil {
+			return u.added(b, op)
+		}
 		return u.view(b, op)
 	}
 	if op.Def == ops.AttentionDef {
@@ -250,6 +300,30 @@ func (u *unstacker) view(b *ir.Builder, op *ir.Op) []*ir.Value {
 	return []*ir.Value{nil}
 }
 
+// added makes the parts of a sum or product of a value in parts and another.
+func (u *unstacker) added(b *ir.Builder, op *ir.Op) []*ir.Value {
+	first := op.In[0]
+	if u.stacks[first] == nil {
+		first = op.In[1]
+	}
+	dim, n := u.dims[first], len(u.stacks[first])
+	size := op.Out[0].Type.Dims[dim] / n
+	var out []*ir.Value
+	for i := range n {
+		in := slices.Clone(op.In)
+		for k, v := range in {
+			if list := u.stacks[v]; list != nil {
+				in[k] = list[i]
+			} else {
+				in[k] = ops.SliceDim(b, v, dim, i*size, size)
+			}
+		}
+		out = append(out, b.Emit(op.Def, nil, in...))
+	}
+	u.stacks[op.Out[0]], u.dims[op.Out[0]] = out, dim
+	return []*ir.Value{nil}
+}
+
 // heads repeats the heads of keys and values where the heads of the queries divide over tp and theirs do not.
 func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
 	a, tp, dim := op.Attrs.(ops.AttentionAttrs), u.c.Opt.TP, 1
@@ -257,6 +331,9 @@ func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
 		dim = 2
 	}
 	queries, keys := op.In[0].Type.Dims[dim], op.In[1].Type.Dims[dim]
+	if queries%tp != 0 && u.f.Name == "step" {
+		u.c.Remark(op.Out[0], "has %d heads, which do not divide over tp=%d: attention runs whole on every rank", queries, tp)
+	}
 	if queries%tp != 0 || keys%tp == 0 {
 		return nil
 	}
