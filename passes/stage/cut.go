@@ -12,10 +12,10 @@ import (
 )
 
 // What moving a byte counts beside a floating-point operation: in a kernel, which then waits for memory, and from stage to
-// stage (NVLink beside an H100 in tf32: some 200; shared memory beside a processor core: some 10).
+// stage (shared memory beside a processor core).
 const (
 	byteCost = 4
-	sendCost = 64
+	sendCost = 8
 )
 
 // slack is the share by which the costliest part may be costlier than it must, for a cut where fewer bytes cross.

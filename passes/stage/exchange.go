@@ -17,9 +17,8 @@ func (m *stepMaker) get(v *ir.Value, from int) {
 	other.sends[v] = append(other.sends[v], m.stage)
 }
 
-// messages sends and receives sums and parameters, all of which are there when the step begins: in one order, that of the
-// program, so that the queue between two stages gives each what it waits for.
-func (m *stepMaker) messages() {
+// sendAll sends sums and parameters, all of which are there when the step begins, in the order of the program.
+func (m *stepMaker) sendAll() {
 	k := m.u.k
 	for _, v := range slices.SortedFunc(maps.Keys(m.sends), k.program) {
 		x, reason := m.at[v], "parameter for stage %d"
@@ -33,7 +32,11 @@ func (m *stepMaker) messages() {
 			m.send(x, v, to, "step/"+v.Name, fmt.Sprintf(reason, to))
 		}
 	}
-	for _, v := range slices.SortedFunc(maps.Keys(m.from), k.program) {
+}
+
+// receiveAll receives them, in the same order, so that the queue between two stages gives each what it waits for.
+func (m *stepMaker) receiveAll() {
+	for _, v := range slices.SortedFunc(maps.Keys(m.from), m.u.k.program) {
 		slices.Sort(m.from[v])
 		m.got[v] = map[int]*ir.Value{}
 		for _, s := range m.from[v] {
@@ -49,6 +52,9 @@ func (m *stepMaker) messages() {
 
 // exchange gives all stages the shared scalars: each fills in its own, zeros are elsewhere, and the sum has all.
 func (m *stepMaker) exchange() {
+	if len(m.u.shared) == 0 {
+		return
+	}
 	m.b.Loc = m.c.Loc(locOf(m.u.shared[0]))
 	var parts []*ir.Value
 	zeros := 0

@@ -258,32 +258,18 @@ func (m *stepMaker) gets(v *ir.Value) bool {
 // build appends the ops.
 func (m *stepMaker) build() {
 	k := m.u.k
-	m.messages()
-	early := map[*ir.Op]bool{}
-	var cone func(v *ir.Value)
-	cone = func(v *ir.Value) {
-		if v == nil || v.Op == nil || early[v.Op] {
-			return
-		}
-		early[v.Op] = true
-		if m.u.border[v] == nil {
-			for _, x := range v.Op.In {
-				cone(x)
-			}
-		}
-	}
-	for _, v := range m.u.shared {
-		if m.u.owners[v][0] == m.stage {
-			cone(v)
-		}
-	}
-	for _, first := range []bool{true, false} {
+	m.sendAll()
+	turns := m.turns()
+	for turn := range 3 {
 		for _, op := range k.f.Ops {
-			if early[op] == first {
+			if turns[op] == turn {
 				m.op(op)
 			}
 		}
-		if first && len(m.u.shared) > 0 {
+		switch turn {
+		case 0:
+			m.receiveAll()
+		case 1:
 			m.exchange()
 		}
 	}
@@ -306,6 +292,42 @@ func (m *stepMaker) build() {
 		}
 	}
 	m.finish(k.c.Stages[m.stage].Module)
+}
+
+// turns says when ops run: 0 at once, 1 when the messages of other stages are there that the shared scalars need, 2 when
+// those are there. What a stage can do alone, such as the collectives of its own gradients, waits for nobody.
+func (m *stepMaker) turns() map[*ir.Op]int {
+	early := map[*ir.Op]bool{}
+	var cone func(v *ir.Value)
+	cone = func(v *ir.Value) {
+		if v == nil || v.Op == nil || early[v.Op] {
+			return
+		}
+		early[v.Op] = true
+		if m.u.border[v] == nil {
+			for _, x := range v.Op.In {
+				cone(x)
+			}
+		}
+	}
+	for _, v := range m.u.shared {
+		if m.u.owners[v][0] == m.stage {
+			cone(v)
+		}
+	}
+	turns := map[*ir.Op]int{}
+	late := func(v *ir.Value) bool {
+		return v != nil && (m.gets(v) || len(m.from[v]) > 0 || v.Op != nil && turns[v.Op] > 0)
+	}
+	for _, op := range m.u.k.f.Ops {
+		switch wait := slices.ContainsFunc(op.In, late) || slices.ContainsFunc(op.Out, late); {
+		case wait && early[op]:
+			turns[op] = 1
+		case wait:
+			turns[op] = 2
+		}
+	}
+	return turns
 }
 
 // lasting is v, copied when it is (a view of) an accumulator, which is clear when the step ends.
