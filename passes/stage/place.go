@@ -291,7 +291,13 @@ func (s *sinker) free(list []*ir.Op, to map[*ir.Op]int) map[*ir.Op]bool {
 	return free
 }
 
-// move moves op to a part if it can run there and no more bytes are sent for it.
+// adds reports whether op makes a gradient of a weight that lives in part q: it is added up there, not in the part that has
+// its operands by chance, so that a stage holds the sums of its own weights.
+func (s *sinker) adds(op *ir.Op, q int) bool {
+	return slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return slices.Contains(s.wants[v], q) })
+}
+
+// move moves op to a part if it can run there and no more bytes are sent for it, or it has to be there.
 func (s *sinker) move(op *ir.Op, to int) bool {
 	if to == s.k.part[op] || !s.allowed(op, to) {
 		return false
@@ -305,7 +311,7 @@ func (s *sinker) move(op *ir.Op, to int) bool {
 	for _, v := range op.Out {
 		result += v.Type.Bytes()
 	}
-	if extra > result {
+	if extra > result && !s.adds(op, to) {
 		return false
 	}
 	s.relocate(op, to)

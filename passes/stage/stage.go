@@ -25,7 +25,8 @@
 // bytes) is as small as it can be, give or take a little that is spent on cutting where few bytes cross. A parameter lives
 // in the parts that read it. An op of B runs in the last part that is not behind the gradients it reads and has the
 // forward values and weights that it reads; then ops move towards the parts that want their results, as long as no more
-// bytes travel for it (the gradient of a bias belongs beside the bias).
+// bytes travel for it (the gradient of a bias belongs beside the bias). What is added up for a weight is made beside the
+// weight, whatever travels.
 //
 // Messages. A core value that another part reads is sent there right after it is made, once per reading part, and received
 // at the start of the function that reads it, in the order in which it is sent, so that one queue for each pair of ranks
