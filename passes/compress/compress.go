@@ -179,7 +179,7 @@ func (z *squeezer) run() error {
 		}
 	}
 	z.finish(matrices, place, wanted, subst)
-	z.exchange(messages, place, wanted, subst)
+	z.exchange(messages, place, subst)
 	z.f.ReplaceAll(subst)
 	sorted(z.f, place)
 	z.f.DCE() // which wants operands first

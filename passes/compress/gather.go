@@ -14,43 +14,65 @@ type message struct {
 	back  func(all []*ir.Value) *ir.Value // the summed gradient, of all ranks' parts: [ranks, n] each
 }
 
-// exchange sends the messages of many gradients together, up to maxFactors bytes, when the last of them is ready.
-func (z *squeezer) exchange(list []*message, place map[*ir.Op]int, wanted map[*ir.Value]int, subst map[*ir.Value]*ir.Value) {
-	for len(list) > 0 {
-		n, bytes, until := 0, 0, len(place)
-		for _, m := range list {
-			for _, p := range m.parts {
-				bytes += p.Type.Bytes()
-			}
-			if n > 0 && bytes > maxFactors {
-				break
-			}
-			n++
-			if at, ok := wanted[m.op.Out[0]]; ok {
-				until = min(until, at)
-			}
-		}
-		group := list[:n]
-		list = list[n:]
+// exchange sends the messages of many gradients together, up to maxFactors bytes, when the last of them is ready. What came is
+// added up while the next ones travel: it is as many times a message as there are ranks, and must not be kept for long.
+func (z *squeezer) exchange(list []*message, place map[*ir.Op]int, subst map[*ir.Value]*ir.Value) {
+	groups := grouped(list)
+	came := make([][]*ir.Value, len(groups))
+	send := func(k int) {
 		mark := len(z.f.Ops)
-		var all []*ir.Value
-		for i := range group[0].parts {
-			all = append(all, z.gather(group, i))
+		for i := range groups[k][0].parts {
+			came[k] = append(came[k], z.gather(groups[k], i))
 		}
-		z.at(mark, place, place[group[n-1].op])
-		mark = len(z.f.Ops)
-		at := make([]int, len(all))
-		for _, m := range group {
-			z.b.Loc = z.c.Loc(m.op.Loc)
-			own := make([]*ir.Value, len(all))
-			for i, p := range m.parts {
-				size := p.Type.Elems()
-				own[i] = ops.SliceDim(z.b, all[i], 1, at[i], size)
-				at[i] += size
-			}
-			subst[m.op.Out[0]] = z.named(m.back(own), m.op.Out[0])
+		z.at(mark, place, ready(groups[k], place))
+	}
+	for k, group := range groups {
+		if k == 0 {
+			send(0)
 		}
-		z.at(mark, place, until)
+		then := ready(group, place)
+		if k+1 < len(groups) {
+			send(k + 1)
+			then = ready(groups[k+1], place)
+		}
+		mark := len(z.f.Ops)
+		z.receive(group, came[k], subst)
+		z.at(mark, place, then)
+	}
+}
+
+// grouped cuts list into messages of at most maxFactors bytes, or of one gradient.
+func grouped(list []*message) [][]*message {
+	var groups [][]*message
+	bytes := 0
+	for _, m := range list {
+		size := 0
+		for _, p := range m.parts {
+			size += p.Type.Bytes()
+		}
+		if bytes += size; groups == nil || bytes > maxFactors {
+			groups, bytes = append(groups, nil), size
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], m)
+	}
+	return groups
+}
+
+// ready is the place of the last of a group.
+func ready(group []*message, place map[*ir.Op]int) int { return place[group[len(group)-1].op] }
+
+// receive makes the gradients of a group out of what came from all ranks.
+func (z *squeezer) receive(group []*message, came []*ir.Value, subst map[*ir.Value]*ir.Value) {
+	at := make([]int, len(came))
+	for _, m := range group {
+		z.b.Loc = z.c.Loc(m.op.Loc)
+		own := make([]*ir.Value, len(came))
+		for i, p := range m.parts {
+			size := p.Type.Elems()
+			own[i] = ops.SliceDim(z.b, came[i], 1, at[i], size)
+			at[i] += size
+		}
+		subst[m.op.Out[0]] = z.named(m.back(own), m.op.Out[0])
 	}
 }
 

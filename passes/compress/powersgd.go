@@ -44,6 +44,9 @@ func (z *squeezer) project(g gradient) *factors {
 	return m
 }
 
+// querySeed is that of all random Q: matrices of one shape may start alike, and then share their kernels.
+const querySeed = 20190531
+
 // query is the Q to begin with: that of the step before, with a random column where it has none (at first, and where the
 // gradient had a lower rank).
 func (z *squeezer) query(m *factors, cols, rank int) *ir.Value {
@@ -54,19 +57,10 @@ func (z *squeezer) query(m *factors, cols, rank int) *ir.Value {
 			z.seed = step // another column each time
 		}
 	}
-	random := ops.AddScalar(b, ops.Rand(b, z.seed, seedOf(m.param.Name), []int{cols, rank}), -0.5)
+	random := ops.AddScalar(b, ops.Rand(b, z.seed, querySeed, []int{cols, rank}), -0.5)
 	size := ops.ReduceMax(b, ops.Abs(b, m.query), 0) // [1, rank]
 	none := ops.Eq(b, size, ops.Zeros(b, size.Type))
 	return ops.Where(b, ops.Expand(b, none, m.query.Type.Dims), random, m.query)
-}
-
-// seedOf tells the random streams of parameters apart (FNV-1a, 31 bits).
-func seedOf(name string) int {
-	h := uint32(2166136261)
-	for i := range len(name) {
-		h = (h ^ uint32(name[i])) * 16777619
-	}
-	return int(h &^ (1 << 31))
 }
 
 // maxFactors is how many bytes of factors, or of elements, travel in one message.
