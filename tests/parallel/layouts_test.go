@@ -148,7 +148,8 @@ func splits(role ir.Role, over string) func(c *pass.Context) error {
 	}
 }
 
-// stages: there are two programs, each with forward and backward work, that send and receive.
+// stages: there are two programs, each with forward and backward work, that send and receive. When batch statistics
+// merge the micro-batches into one, backward work may be done in the step.
 func stages(c *pass.Context) error {
 	if len(c.Stages) != 2 {
 		return fmt.Errorf("there are %d stages", len(c.Stages))
@@ -159,7 +160,7 @@ func stages(c *pass.Context) error {
 			kind, _, _ := strings.Cut(a.Func, ".")
 			kinds[kind] = true
 		}
-		if !kinds["fwd"] || !kinds["bwd"] || !kinds["step"] {
+		if !kinds["fwd"] || !kinds["bwd"] && c.Opt.Microbatches > 1 || !kinds["step"] {
 			return fmt.Errorf("stage %d does %v", i, s.Actions)
 		}
 	}
