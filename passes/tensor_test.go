@@ -1,13 +1,17 @@
 package passes_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
@@ -109,6 +113,55 @@ func TestMegatron(t *testing.T) {
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("sp=%v: messages are %v, want %v", sp, got, want)
+		}
+	}
+}
+
+// TestRandomShardings splits parameters and values of random networks over tp in random dims, whatever it costs: small
+// networks are not worth it, so that the search would leave most whole. GTC_TEST_SEEDS=FROM-TO chooses others.
+func TestRandomShardings(t *testing.T) {
+	from, to := 1, 12
+	if text := os.Getenv("GTC_TEST_SEEDS"); text != "" {
+		if _, err := fmt.Sscanf(text, "%d-%d", &from, &to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seed := from; seed <= to; seed++ {
+		r := rand.New(rand.NewPCG(uint64(seed), 2))
+		m, loss := randomForward(r)
+		o := randomLayout(r)
+		o.Loss, o.TP = loss, 2+2*r.IntN(2)
+		o.DP, o.SP = min(o.DP, 2), r.IntN(3) == 0
+		if o.DP == 1 {
+			o.Zero = 0
+		}
+		names := map[string]bool{}
+		split := func(v *ir.Value) {
+			d := r.IntN(max(len(v.Type.Dims), 1))
+			if names[v.Name] || len(v.Type.Dims) == 0 || v.Type.Dims[d]%o.TP != 0 || r.IntN(2) == 0 {
+				return
+			}
+			names[v.Name] = true
+			axes := slices.Repeat([]string{"_"}, len(v.Type.Dims))
+			axes[d] = "tp"
+			o.Shard = append(o.Shard, v.Name+"="+strings.Join(axes, ","))
+		}
+		for _, p := range m.Funcs[0].Params {
+			if p.Role == ir.Param || p.Role == ir.Buffer {
+				split(p)
+			}
+		}
+		if r.IntN(3) == 0 {
+			op := m.Funcs[0].Ops[r.IntN(len(m.Funcs[0].Ops))]
+			split(op.Out[0])
+		}
+		text := m.String()
+		err := against(m, o)
+		var told *ir.Error
+		if errors.As(err, &told) && !strings.Contains(err.Error(), "BUG") {
+			t.Logf("seed %d: refused: %v", seed, err)
+		} else if err != nil {
+			t.Errorf("seed %d: dp%d tp%d pp%d mb%d zero%d sp=%v %v %s: %v\n%s", seed, o.DP, o.TP, o.PP, o.Microbatches, o.Zero, o.SP, o.Shard, o.Optimizer.Name, err, text)
 		}
 	}
 }

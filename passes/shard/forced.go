@@ -112,6 +112,8 @@ func parseSharding(line, text string, m mesh.Mesh, v *ir.Value) (mesh.Sharding, 
 			switch {
 			case axis != "dp" && axis != "tp":
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: there is no axis %q to split over; the axes are dp and tp", line, axis)
+			case axis == "dp" && v.Op != nil:
+				return s, ir.Errorf(ir.Loc{}, "--shard %q: %q is no parameter; over dp it lies as the samples do", line, v.Name)
 			case slices.Contains(seen, axis):
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: axis %s is named twice", line, axis)
 			}

@@ -187,7 +187,7 @@ func (a *annotator) spread() {
 	s.load()
 	for i, v := range s.values {
 		if to, ok := a.named[v.Name]; ok && v.Op != nil {
-			s.pins[i] = s.number(to)
+			s.asked[i] = to
 		}
 	}
 	for v, to := range a.pins {

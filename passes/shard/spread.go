@@ -16,11 +16,12 @@ type spread struct {
 	ops    []spreadOp
 	index  map[*ir.Value]int
 	values []*ir.Value
-	lay    []int32       // by number of the value: the number of its sharding
-	wish   []int32       // what all readers agree on; unread where none has a say
-	tokens bool          // sequence parallelism: see tokenWish
-	open   bool          // parameters and state that are whole may yet be split: see infer
-	pins   map[int]int32 // values laid out so whatever their ops make, by number
+	lay    []int32               // by number of the value: the number of its sharding
+	wish   []int32               // what all readers agree on; unread where none has a say
+	tokens bool                  // sequence parallelism: see tokenWish
+	open   bool                  // parameters and state that are whole may yet be split: see infer
+	pins   map[int]int32         // values laid out so whatever their ops make, by number
+	asked  map[int]mesh.Sharding // what the user asks of values, by number: how they lie on tp
 }
 
 type spreadOp struct {
@@ -33,7 +34,7 @@ const unread = -1
 
 func newSpread(p *plans, signatures map[string]int, f *ir.Func) *spread {
 	layout.MarkData(f)
-	s := &spread{plans: p, f: f, index: map[*ir.Value]int{}, pins: map[int]int32{}}
+	s := &spread{plans: p, f: f, index: map[*ir.Value]int{}, pins: map[int]int32{}, asked: map[int]mesh.Sharding{}}
 	add := func(v *ir.Value) int {
 		n, ok := s.index[v]
 		if !ok {
@@ -139,7 +140,9 @@ func (s *spread) backward() {
 		in, out := s.at(op.in), s.at(op.out)
 		want := slices.Clone(out)
 		for k, n := range op.out {
-			if _, pinned := s.pins[n]; s.wish[n] != unread && !pinned {
+			_, pinned := s.pins[n]
+			_, asked := s.asked[n]
+			if s.wish[n] != unread && !pinned && !asked {
 				want[k] = s.wanted(out[k], s.wish[n])
 			}
 		}
@@ -176,8 +179,28 @@ func (s *spread) lie(op *spreadOp, made *plan) {
 		s.lay[n] = made.out[k]
 		if to, ok := s.pins[n]; ok {
 			s.lay[n] = to
+		} else if to, ok := s.asked[n]; ok {
+			s.lay[n] = s.onTensor(op.Out[k], s.lay[n], to)
 		}
 	}
+}
+
+// onTensor lays v as have over the axes of data and as asked over tp; as have where that does not divide.
+func (s *spread) onTensor(v *ir.Value, have int32, asked mesh.Sharding) int32 {
+	x := without(s.layouts[have], "tp")
+	y := mesh.Sharding{Dims: make([][]string, len(v.Type.Dims))}
+	for d := range y.Dims {
+		y.Dims[d] = append(slices.Clone(x.Axes(d)), asked.Axes(d)...)
+	}
+	for _, a := range x.Partial {
+		if a != "tp" {
+			y.Partial = append(y.Partial, a)
+		}
+	}
+	if _, err := y.Local(s.m, v.Type.Dims); err != nil {
+		return have
+	}
+	return s.number(y)
 }
 
 // agree adds a reader's need to the wish for a value.

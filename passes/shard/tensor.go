@@ -47,7 +47,7 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 	t.s.open = true
 	for i, v := range t.s.values {
 		if s, ok := forced[v.Name]; ok && v.Op != nil {
-			t.s.pins[i] = t.s.number(s)
+			t.s.asked[i] = s
 		}
 	}
 	t.s.load()
