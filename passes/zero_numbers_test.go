@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/passes/overlap"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -113,4 +116,30 @@ func oneStep(t *testing.T, opt *pass.Options, in map[string][]float64) (updated 
 		}
 	}
 	return updated, out[0].Named["grad_norm"]
+}
+
+// TestGradientsDoNotWait checks that whole gradients are given up soon after they were scattered: of eight equal layers, a
+// rank under ZeRO-2 holds a few whole gradients at a time, where data parallelism needs all of them at the end.
+func TestGradientsDoNotWait(t *testing.T) {
+	const layers, width = 8, 256
+	whole := 4 * width * width
+	for zero, most := range map[int]int{0: 10 * whole, 2: 4*whole + layers*whole/2 + whole/2, 3: 6*whole + layers*whole/2} {
+		f := &ir.Func{Name: "forward"}
+		b := ir.NewBuilder(f)
+		b.Loc = ir.Loc{Node: "deep"}
+		h := b.Param("x", ir.T(dtype.F32, 8, width), ir.Input)
+		for i := range layers {
+			h = ops.Tanh(b, ops.MatMul(b, h, b.Param(fmt.Sprintf("w%d", i), ir.T(dtype.F32, width, width), ir.Param)))
+		}
+		b.Result("out0", h)
+		c := &pass.Context{Module: &ir.Module{Funcs: []*ir.Func{f}}, Opt: &pass.Options{Loss: "mse", DP: 2, Zero: zero, ClipNorm: 1, Optimizer: pass.Optimizer{Name: "adam", LR: 0.1}}}
+		if err := passes.Run(c, passes.Table); err != nil {
+			t.Fatal(err)
+		}
+		got := c.Plan.Segments["activations"]
+		t.Logf("ZeRO-%d: %.1f whole gradients of %d", zero, float64(got)/float64(whole), layers)
+		if got > most || zero == 0 && got < layers*whole {
+			t.Errorf("ZeRO-%d: %d bytes come and go, %d are enough", zero, got, most)
+		}
+	}
 }

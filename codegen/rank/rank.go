@@ -150,13 +150,18 @@ func (g *generator) function(f *ir.Func) ([]call, error) {
 	g.places = group.Places(f)
 	var calls []call
 	inflight := map[*ir.Value]int{} // result of a collective -> its call
-	for _, grp := range group.List(f) {
+	list := group.List(f)
+	landed := map[int][]*ir.Value{} // position of a group -> results of collectives that must be over
+	for pos, at := range group.Landings(list) {
+		landed[at] = append(landed[at], list[pos].Ops[0].Out...)
+	}
+	for pos, grp := range list {
 		more, err := g.group(grp, outs[grp.ID])
 		if err != nil {
 			return nil, err
 		}
 		var wait []int
-		for _, v := range grp.Inputs() {
+		for _, v := range append(grp.Inputs(), landed[pos]...) {
 			if i, ok := inflight[v]; ok && !slices.Contains(wait, i) {
 				wait = append(wait, i)
 			}

@@ -109,9 +109,10 @@ func (fn *funcPlan) lifetimes() {
 }
 
 // inFlight keeps what a collective reads and writes alive while it may be running: until its first reader
-// waits for it, or to the end.
+// waits for it, or to the end; what it reads only until it is over at the latest.
 func (fn *funcPlan) inFlight() {
-	for _, g := range fn.groups {
+	landings := group.Landings(fn.groups)
+	for pos, g := range fn.groups {
 		op := g.Ops[0]
 		if op.Def.Rules.Collective == "" {
 			continue
@@ -129,6 +130,9 @@ func (fn *funcPlan) inFlight() {
 		}
 		if op.Def.Rules.Collective == "all_reduce" {
 			continue // in place: its operands become its results
+		}
+		if at, ok := landings[pos]; ok {
+			until = min(until, at)
 		}
 		for _, v := range g.Inputs() {
 			fn.reads[v] = append(fn.reads[v], until)

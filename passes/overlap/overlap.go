@@ -36,6 +36,7 @@ const nearby = 24
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
 	for _, f := range c.Module.Funcs {
+		sink(f)
 		prefetch(c, f)
 		bucket(c, f)
 	}
