@@ -76,12 +76,11 @@ func throughLayouts(t *testing.T, base spec, layouts []spec, steps int) {
 		got = append(got, losses(run(t, compiled(t, l).Dir, l.ranks(), args...))...)
 	}
 	alike(t, fmt.Sprint(len(layouts), " layouts"), got, want, 1e-4)
-	nearTensors(t, dir, straight, 1e-3)
+	nearTensors(t, dir, straight, 1e-4)
 }
 
-// nearTensors compares two checkpoints: the same tensors, each within tol of the other's norm. It is wider than that of losses for
-// the sake of the biases of attention's keys: their gradient is rounding alone, softmax does not see them, and Adam makes as much
-// of it as of any other.
+// nearTensors compares two checkpoints: the same tensors, each within tol of the other's norm. The biases of attention's keys are
+// left out: softmax does not see them, their gradient is rounding alone, and Adam makes as much of it as of any other.
 func nearTensors(t *testing.T, dirA, dirB string, tol float64) {
 	t.Helper()
 	stepA, a := tensors(t, dirA)
@@ -98,7 +97,12 @@ func nearTensors(t *testing.T, dirA, dirB string, tol float64) {
 		if strings.Contains(n, "optim/") {
 			moments++
 		}
-		if d := apart(a[n], b[n]); !(d <= tol) {
+		x, y := a[n], b[n]
+		if strings.Contains(n, "attn.c_attn.bias") { // those of queries, keys and values
+			third := len(y) / 3
+			x, y = slices.Delete(slices.Clone(x), third, 2*third), slices.Delete(slices.Clone(y), third, 2*third)
+		}
+		if d := apart(x, y); !(d <= tol) {
 			t.Errorf("%q differs by %g of its norm, at most %g is allowed", n, d, tol)
 		}
 	}
