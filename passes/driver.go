@@ -128,7 +128,8 @@ func snapshot(m *ir.Module) *ir.Module {
 	return s
 }
 
-// checkNames refuses options that name passes the table does not have.
+// checkNames refuses options that name passes the table does not have, and those that leave out what other options ask
+// for: no later pass would miss it.
 func checkNames(o *pass.Options, table []pass.Pass) error {
 	names := slices.Clone(o.Disable)
 	if o.StopAfter != "" {
@@ -137,6 +138,18 @@ func checkNames(o *pass.Options, table []pass.Pass) error {
 	for _, n := range names {
 		if !containsName(table, n) {
 			return fmt.Errorf("no pass is called %q; the passes are %s", n, strings.Join(tableNames(table), ", "))
+		}
+	}
+	g := &o.GradComm
+	for _, w := range []struct {
+		pass, flag string
+		asked      bool
+	}{
+		{"microbatch", "--microbatches", o.Microbatches > 1}, {"stage", "--pp", o.PP > 1}, {"tree", "--reproducible", o.Reproducible},
+		{"compress", "--grad-dtype, --grad-compress and --local-sgd", g.Compress != "" || g.Period > 0 || g.DType != "" && g.DType != "f32"},
+	} {
+		if w.asked && slices.Contains(o.Disable, w.pass) {
+			return fmt.Errorf("--disable %s: that pass does what %s asks for", w.pass, w.flag)
 		}
 	}
 	return nil

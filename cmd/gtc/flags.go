@@ -107,6 +107,9 @@ func (m *modelFlags) passFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&p.StopAfter, "stop-after", "", "stop after `PASS`")
 }
 
+// maxRanks bounds the mesh: searches and proofs go over its ranks, and nobody waits for those of a slip of the hand.
+const maxRanks = 1 << 14
+
 // options checks the flags and completes the options of the model at path.
 func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	if err := m.supported(); err != nil {
@@ -154,13 +157,22 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 			return nil, compiler.Input(fmt.Errorf("%s must be at least 1", name))
 		}
 	}
+	if p := &o.Pass; p.DP > maxRanks || p.TP > maxRanks/p.DP || p.PP > maxRanks/(p.DP*p.TP) {
+		return nil, compiler.Input(fmt.Errorf("--dp %d --tp %d --pp %d: gtc compiles for at most %d ranks", p.DP, p.TP, p.PP, maxRanks))
+	}
+	if o.Pass.SP && o.Pass.TP < 2 {
+		return nil, compiler.Input(fmt.Errorf("--sp divides what tensor-parallel ranks repeat, and there is one: give --tp"))
+	}
+	if o.Pass.Threads < 0 {
+		return nil, compiler.Input(fmt.Errorf("--threads cannot be negative"))
+	}
 	if z := o.Pass.Zero; z < 0 || z > 3 {
 		return nil, compiler.Input(fmt.Errorf("--zero %d: the stages are 0 (off), 1, 2 and 3", z))
 	} else if z > 0 && o.Pass.DP < 2 {
 		return nil, compiler.Input(fmt.Errorf("--zero %d divides what data-parallel ranks hold, and there is one: give --dp", z))
 	}
-	if m.bucketMB < 0 {
-		return nil, compiler.Input(fmt.Errorf("--bucket-mb cannot be negative"))
+	if !(m.bucketMB >= 0 && m.bucketMB <= 1<<30) {
+		return nil, compiler.Input(fmt.Errorf("--bucket-mb %g: it is a number from 0 to 2^30", m.bucketMB))
 	}
 	o.Pass.BucketBytes = int(m.bucketMB * (1 << 20))
 	if o.Pass.DumpDir == "" {

@@ -54,8 +54,8 @@ func (m *modelFlags) pipelineFlags() error {
 		}
 		return nil
 	}
-	if m.set.Changed("chunks") && p.Chunks < 1 {
-		return fmt.Errorf("--chunks must be at least 1")
+	if p.Chunks < 0 {
+		return fmt.Errorf("--chunks cannot be negative")
 	}
 	if _, err := pipeline.Make(p.Pipeline, p.PP, p.Chunks, max(p.Microbatches, 1)); err != nil {
 		return fmt.Errorf("--pp %d: %w", p.PP, err)

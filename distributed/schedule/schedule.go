@@ -61,6 +61,10 @@ type Table struct {
 // Names lists the schedules in the order of the package text.
 func Names() []string { return []string{"gpipe", "1f1b", "interleaved", "zb-h1", "varuna"} }
 
+// maxParts bounds the forward actions of a step on all stages: a table of more would take the memory of the machine that
+// compiles before anything said that the model cannot be cut so.
+const maxParts = 1 << 20
+
 // Make lays out the schedule name ("" is 1f1b) for stages >= 1, micros >= 1 micro-batches and chunks a stage: 0 is the
 // default, which is 2 for interleaved and 1 for the others. The error says what does not go together: chunks with
 // schedules other than interleaved, or micro-batches that are no multiple of the stages with it.
@@ -77,6 +81,9 @@ func Make(name string, stages, chunks, micros int) (*Table, error) {
 	switch {
 	case stages < 1 || chunks < 1 || micros < 1:
 		return nil, fmt.Errorf("a pipeline of %d stages, %d chunks and %d micro-batches: want at least one of each", stages, chunks, micros)
+	case stages > maxParts || chunks > maxParts/stages || micros > maxParts/(stages*chunks):
+		return nil, fmt.Errorf("a pipeline of %d stages, %d chunks and %d micro-batches: a step has more than %d parts, stages x chunks x micro-batches",
+			stages, chunks, micros, maxParts)
 	case chunks > 1 && name != "interleaved":
 		return nil, fmt.Errorf("schedule %s has one chunk a stage, not %d; interleaved has several", name, chunks)
 	case name == "interleaved" && micros%stages != 0:

@@ -214,6 +214,7 @@ func TestErrors(t *testing.T) {
 		"at least one of each":        {"1f1b", 0, 0, 4},
 		"has one chunk a stage":       {"1f1b", 2, 2, 4},
 		"are no multiple":             {"interleaved", 4, 2, 6},
+		"has more than":               {"1f1b", 1 << 40, 0, 1 << 40},
 	} {
 		if _, err := Make(c.name, c.stages, c.chunks, c.micros); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", c, err, want)

@@ -84,6 +84,8 @@ func TestErrors(t *testing.T) {
 		{"element type", func(m *onnxpb.ModelProto, _ *Options) {
 			m.Graph.Initializer[1].DataType = ptr(int32(onnxpb.TensorProto_STRING))
 		}, `tensor "fc.bias": holds strings: gtc computes with numbers only`},
+		{"glob of bytes", func(_ *onnxpb.ModelProto, o *Options) { o.Freeze = []string{"\xff*"} },
+			`--freeze "\xff*" matches no float initializer; gtc inspect lists them`},
 		{"freeze glob", func(_ *onnxpb.ModelProto, o *Options) { o.Freeze = []string{"conv*"} },
 			`--freeze "conv*" matches no float initializer`},
 	}

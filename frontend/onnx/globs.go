@@ -10,8 +10,9 @@ import (
 )
 
 // glob compiles a pattern in which * stands for any text, dots, slashes and line ends included, and ? for one character.
+// Bytes that are no UTF-8, which regexp would not compile, are what it takes them for in names: U+FFFD.
 func glob(pattern string) *regexp.Regexp {
-	q := regexp.QuoteMeta(pattern)
+	q := regexp.QuoteMeta(string([]rune(pattern)))
 	q = strings.ReplaceAll(strings.ReplaceAll(q, `\*`, ".*"), `\?`, ".")
 	return regexp.MustCompile("(?s)^" + q + "$")
 }
