@@ -29,6 +29,9 @@ func Run(c *pass.Context) (err error) {
 	}
 	f.DCE()
 	algebra.Peephole(c, f)
+	if orderRows(c, f) > 0 {
+		algebra.Peephole(c, f)
+	}
 	uses := f.Uses()
 	for _, r := range f.Results {
 		uses[r.Value] = append(uses[r.Value], nil)
