@@ -50,9 +50,11 @@ func Folder(plan *abi.Manifest, m Machine) (*Drawing, error) {
 		}
 	}
 	chunks, _ := strconv.Atoi(plan.Options["chunks"])
-	programs := make([]*abi.Program, stages)
-	for i := range stages { // pp is the outermost axis
-		programs[i] = &plan.Programs[plan.RankProgram[i*plan.Ranks/stages]]
+	programs, err := ofStages(plan, stages)
+	if err != nil {
+		return nil, err
+	}
+	for i := range programs {
 		for _, a := range programs[i].Actions {
 			if _, chunk, ok := action(a.Func); ok && chunk > 0 {
 				chunks = max(chunks, chunk+1)
@@ -69,6 +71,23 @@ func Folder(plan *abi.Manifest, m Machine) (*Drawing, error) {
 		}
 	}
 	return New(t, predict(plan, t, programs, m), "ms")
+}
+
+// ofStages are the programs of the stages' first ranks: pp is the outermost axis. A plan that was edited is not believed.
+func ofStages(plan *abi.Manifest, stages int) ([]*abi.Program, error) {
+	n := plan.Ranks
+	if stages < 1 || n < stages || n%stages != 0 || len(plan.RankProgram) != n {
+		return nil, fmt.Errorf("the plan has %d stages, %d ranks, and programs for %d (gtc verify checks a folder)", stages, n, len(plan.RankProgram))
+	}
+	programs := make([]*abi.Program, stages)
+	for i := range programs {
+		k := plan.RankProgram[n/stages*i]
+		if k < 0 || k >= len(plan.Programs) {
+			return nil, fmt.Errorf("rank %d runs program %d of %d (gtc verify checks a folder)", n/stages*i, k, len(plan.Programs))
+		}
+		programs[i] = &plan.Programs[k]
+	}
+	return programs, nil
 }
 
 // follows checks that a program's actions are those of its list. What has no function, such as the backward of a part without

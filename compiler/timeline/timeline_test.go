@@ -150,6 +150,20 @@ func TestFolder(t *testing.T) {
 	if _, err := Folder(m, Machine{Flops: 1e9}); err == nil {
 		t.Error("a folder without an action was drawn")
 	}
+	for name, edit := range map[string]func(*abi.Manifest){
+		"no programs of ranks": func(m *abi.Manifest) { m.RankProgram = nil },
+		"a program too many":   func(m *abi.Manifest) { m.RankProgram[2] = len(m.Programs) },
+		"a negative program":   func(m *abi.Manifest) { m.RankProgram[0] = -1 },
+		"ranks without end":    func(m *abi.Manifest) { m.Ranks = 1 << 40 },
+		"stages without end":   func(m *abi.Manifest) { m.Mesh[0].Size = 1 << 60 },
+		"no stages":            func(m *abi.Manifest) { m.Mesh[0].Size = -2 },
+	} {
+		m := plan(t)
+		edit(m)
+		if _, err := Folder(m, Machine{Flops: 1e9}); err == nil || !strings.Contains(err.Error(), "gtc verify checks a folder") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	m.Mesh[0].Name = "tp"
 	if _, err := Folder(m, Machine{Flops: 1e9}); err == nil || !strings.Contains(err.Error(), "without --pp") {
 		t.Errorf("without a pipeline: %v", err)
