@@ -93,6 +93,9 @@ func optimise(cmd *cobra.Command, path string, list []string, o *pass.Options) (
 	if err != nil {
 		return nil, compiler.Input(err)
 	}
+	if strings.HasPrefix(string(text), "# stage 0\n") && strings.Contains(string(text), "\n# stage 1\n") { // as --dump and gtc opt print them
+		return nil, compiler.Input(fmt.Errorf("%s holds a module for each stage of a pipeline: keep one, from its line \"# stage N\" to the next", path))
+	}
 	m, err := ir.Parse(string(text))
 	if err == nil {
 		err = m.Verify()
