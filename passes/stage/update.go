@@ -341,7 +341,9 @@ func (m *stepMaker) lasting(v *ir.Value) *ir.Value {
 		return x
 	}
 	m.b.Loc = m.c.Loc(locOf(v))
-	return m.b.Rename(ops.AddScalar(m.b, x, 0), v.Name+".total")
+	kept := m.b.Rename(ops.AddScalar(m.b, x, 0), v.Name+".total")
+	kept.Sharding = v.Sharding // whoever collects the result must know which part this is
+	return kept
 }
 
 // sum is the accumulator of b on this stage.
