@@ -126,6 +126,13 @@ func (p *part) kept(v *ir.Value) *ir.Value {
 	return s
 }
 
+func (p *part) stashName(v *ir.Value) string {
+	if p.fl.k.table.Chunks > 1 {
+		return fmt.Sprintf("%s%d/%s", stashed, p.fl.k.chunkOf(p.q), v.Name)
+	}
+	return stashed + v.Name
+}
+
 // writes reports whether this function, and no earlier one of its part, has v to store it.
 func (p *part) writes(v *ir.Value) bool { return p.fl.has(v, p.q) == (p.phase == 0) }
 
@@ -164,6 +171,16 @@ func (p *part) sendOn(d int, v *ir.Value) {
 	for _, to := range p.fl.pass[d].out[p.q][v] {
 		p.send(p.at[v], v, p.fl.k.stageOf(to), p.tag(v, to), why(d, "for", to))
 	}
+}
+
+// sendBack sends v, which the forward stashed, from a place of its own in the stash: what the forward writes can be another
+// micro-batch's while the message is on its way.
+func (p *part) sendBack(v *ir.Value) {
+	x := p.get(v)
+	s := p.b.Param("back/"+p.stashName(v), v.Type, ir.Stash)
+	s.Sharding = v.Sharding
+	p.b.Update(s, x)
+	p.sendOn(backward, v)
 }
 
 func why(d int, side string, q int) string {
@@ -275,8 +292,7 @@ func (fl *flow) backward(q int) {
 	p.receiveAll(backward)
 	for _, v := range fl.order(backward, fronts(fl.pass[backward].out[q])) {
 		if _, passed := fl.pass[backward].in[q][v]; fl.has(v, q) && !passed {
-			p.get(v)
-			p.sendOn(backward, v)
+			p.sendBack(v)
 		}
 	}
 	w := fl.newPart(q, 2)

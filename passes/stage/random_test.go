@@ -109,6 +109,9 @@ func randomOptions(r *rand.Rand) *pass.Options {
 	if o.Optimizer.Name == "sgd" || o.Optimizer.Name == "lars" {
 		o.Optimizer.Momentum = 0.9
 	}
+	if r.IntN(2) == 0 { // its forward makes its gradient
+		o.Loss = "cross_entropy"
+	}
 	return o
 }
 

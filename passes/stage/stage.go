@@ -35,7 +35,8 @@
 // The stash. What bwd reads of fwd (wgrad of both), and what is sent, is a parameter of role ir.Stash, which the earlier
 // function updates and the later reads: it has a copy for each micro-batch in flight. Views are taken again, cheap
 // elementwise ops are computed again when what they read is stashed anyway. Data that bwd reads is stashed, too: by then
-// the inputs are those of another micro-batch.
+// the inputs are those of another micro-batch. What bwd sends leaves from what bwd stashes: a value of fwd that goes back with
+// the gradients (the forward of the loss makes its gradient at once) is stashed by both.
 //
 // Sums. The operand v of a border is added up in the function that makes it, accum/v <- accum/v + v; step reads the
 // accumulator and clears it. The gradient of a weight that several parts read is a sum of one contribution of each: the

@@ -72,14 +72,7 @@ func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
 			first.take(a.f, a.micro)
 		}
 	}
-	if err := t.m.settle(); err != nil {
-		return err
-	}
-	t.step++
-	if err := t.stepped(); err != nil {
-		return err
-	}
-	return t.readLoss()
+	return t.finished()
 }
 
 // fixed puts what f reads of this rank's part of a whole batch into the arena. Every sample counts.

@@ -31,7 +31,7 @@ type trainer struct {
 	total   int64      // steps to reach
 
 	lossSum, count, lr *abi.Tensor // results of the step; count and lr may be nil
-	loss               float64     // of the last step
+	loss, rate         float64     // of the last step; the learning rate is NaN when the program does not tell
 	apart              localSGD
 	saved              int64 // step of the last checkpoint, -1 none
 }
@@ -260,18 +260,26 @@ func (t *trainer) one() error {
 			b.Release()
 		}
 	}
-	if err := t.m.settle(); err != nil {
-		return err
-	}
-	t.step++
-	if err := t.stepped(); err != nil {
+	if err := t.finished(); err != nil {
 		return err
 	}
 	took := time.Since(now)
 	t.watch.steps++
 	t.watch.time += took
 	t.watch.trace.Add(trace.LaneLoop, "step", "", now, took)
-	return t.readLoss()
+	return nil
+}
+
+// finished ends a step whose actions are done. Results are read first of all: they lie where any other function may write.
+func (t *trainer) finished() error {
+	if err := t.m.settle(); err != nil {
+		return err
+	}
+	t.step++
+	if err := t.readResults(); err != nil {
+		return err
+	}
+	return t.stepped()
 }
 
 // failed adds the step to an error of a kernel, and the sample to one of the data; those of other ranks say enough.
@@ -293,9 +301,12 @@ func (t *trainer) sample(micro, row int) int64 {
 	return n
 }
 
-// readLoss computes the mean loss of the step over the global batch, which every rank has.
-func (t *trainer) readLoss() error {
-	t.loss = t.m.scalar(t.lossSum)
+// readResults keeps the learning rate and the mean loss of the step over the global batch, which every rank has.
+func (t *trainer) readResults() error {
+	t.rate, t.loss = math.NaN(), t.m.scalar(t.lossSum)
+	if t.lr != nil {
+		t.rate = t.m.scalar(t.lr)
+	}
 	if t.count == nil {
 		return nil
 	}
@@ -305,14 +316,6 @@ func (t *trainer) readLoss() error {
 	}
 	t.loss /= n
 	return nil
-}
-
-// rate is the learning rate of the last step; NaN when the program does not tell.
-func (t *trainer) rate() float64 {
-	if t.lr == nil {
-		return math.NaN()
-	}
-	return t.m.scalar(t.lr)
 }
 
 // evaluate runs the evaluation and reports it.

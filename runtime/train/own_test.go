@@ -2,9 +2,11 @@ package train
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"math"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -90,5 +92,54 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 	}
 	if done, _, err := s.readOwn(c, bad, have); done || err != nil {
 		t.Errorf("another shape is taken: %v, %v", done, err)
+	}
+}
+
+// What a step reports is of the step, although @average, which ends some steps, writes where @step left its results; and so
+// does what the evaluations and the checkpoints behind it report.
+func TestAverageComesAfterTheReport(t *testing.T) {
+	for _, micro := range []int{1, 2} {
+		m := &toy{dp: 2, micro: micro, batch: 8, dim: 5}
+		dir, data := m.folder(t, 50)
+		flags := []string{"--data", data, "--steps", "6", "--json", "--log-every", "1", "--eval-data", data, "--eval-every", "3", "--save-every", "2"}
+		want := m.ok(t, dir, flags...)
+		o := job(m.dp, func(r int) *Program {
+			one := *m
+			p := one.program(t)
+			var man abi.Manifest
+			if err := json.Unmarshal(p.Plan, &man); err != nil {
+				t.Fatal(err)
+			}
+			man.Train.LocalPeriod = 4
+			for i := range man.Programs {
+				man.Programs[i].Funcs = append(man.Programs[i].Funcs, abi.Func{Name: FuncAverage})
+			}
+			var err error
+			if p.Plan, err = json.Marshal(man); err != nil {
+				t.Fatal(err)
+			}
+			p.Funcs[FuncAverage] = []Call{{Name: "w.next = Mean", Run: func(b unsafe.Pointer, _ []int) int64 { // gradients were shared: w is the same
+				for _, name := range []string{"bucket", "lr", "sums"} {
+					one.f32(b, name, 1)[0] = 1e6
+				}
+				clear(one.f32(b, "bucket", one.dim+2))
+				return -1
+			}}}
+			return p
+		}, dir, nil, nil, append(flags, "--checkpoint-dir", t.TempDir())...)
+		if o.code[0] != 0 || o.code[1] != 0 {
+			t.Fatal(o.err)
+		}
+		for _, kind := range []string{"step", "eval", "end"} {
+			a, b := events(t, o.out, kind), events(t, want.out, kind)
+			if len(a) != len(b) || len(a) == 0 {
+				t.Fatalf("%d micro-batches: %d events %s, want %d", micro, len(a), kind, len(b))
+			}
+			for i := range a {
+				if a[i]["loss_bits"] != b[i]["loss_bits"] || a[i]["lr"] != b[i]["lr"] {
+					t.Errorf("%d micro-batches: %v, want %v", micro, a[i], b[i])
+				}
+			}
+		}
 	}
 }

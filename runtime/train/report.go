@@ -167,12 +167,12 @@ func (r *reporter) progress(t *trainer) {
 	per := now.Sub(r.since).Seconds() / float64(max(r.sinceN, 1))
 	resident, _ := mem.Resident()
 	if r.json {
-		r.event("step", field{"step", t.step}, field{"loss", t.loss}, field{"loss_bits", bits(t.loss)}, field{"lr", t.rate()},
+		r.event("step", field{"step", t.step}, field{"loss", t.loss}, field{"loss_bits", bits(t.loss)}, field{"lr", t.rate},
 			field{"seconds", per}, field{strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, field{"resident_bytes", resident})
 	} else {
 		text := fmt.Sprintf("step %d/%d  loss %.4f", t.step, r.total, t.loss)
-		if lr := t.rate(); !math.IsNaN(lr) {
-			text += fmt.Sprintf("  lr %.1e", lr)
+		if !math.IsNaN(t.rate) {
+			text += fmt.Sprintf("  lr %.1e", t.rate)
 		}
 		left := time.Duration(float64(r.total-t.step) * per * 1e9)
 		text += fmt.Sprintf("  %s %s  eta %s  mem %d MiB", short(r.perStep/per), r.unit, left.Round(time.Second), resident>>20)
