@@ -16,31 +16,26 @@ type fetch struct {
 }
 
 // prefetch issues the all_gathers of parameters ahead of their readers, so that they travel while others are computed
-// with. What is on its way or waits to be read is bounded: so many bytes as a bucket has, and one parameter always, as in
-// DeepSpeed (stage3_prefetch_bucket_size) and FSDP (backward_prefetch). The order of the messages stays the same.
+// with. One is always on its way while that before it is computed with; more are only as long as all of them that wait
+// take no more than window bytes. So a rank never holds more than about two of the largest, like FSDP2, which gathers one
+// layer ahead: what ZeRO-3 saves is not given back by copies that wait. The order of the messages stays the same.
 func prefetch(c *pass.Context, f *ir.Func) {
 	list := fetches(f)
 	if len(list) < 2 {
 		return
 	}
-	total, most := 0, 0
-	for _, g := range list {
-		total, most = total+g.bytes, max(most, g.bytes)
-	}
-	limit := c.Opt.BucketBytes
-	if limit <= 0 {
-		limit = min(maxBucket, total/4)
-	}
-	limit = max(limit, most)
+	limit := window(c, list)
+	worst := 0
 	before := map[int][]*ir.Op{}
 	moved := map[*ir.Op]bool{}
 	ahead := 0
 	for k, g := range list {
-		bytes, j := g.bytes, k
-		for j > 0 && bytes <= limit {
+		wait, j := g.bytes, max(k-1, 0)
+		for j > 0 && wait+list[j].bytes <= limit {
+			wait += list[j].bytes
 			j--
-			bytes += list[j].bytes
 		}
+		worst = max(worst, wait)
 		if j < k {
 			ahead++
 		}
@@ -59,7 +54,30 @@ func prefetch(c *pass.Context, f *ir.Func) {
 		}
 	}
 	f.Ops = out
-	c.Remark(nil, "@%s gathers %d parameters, %d of them ahead of need, with at most %d bytes waiting", f.Name, len(list), ahead, limit)
+	c.Remark(nil, "@%s gathers %d parameters, %d of them ahead of need, with at most %d bytes waiting", f.Name, len(list), ahead, worst)
+}
+
+// window is how many bytes may wait: as many as the typical large parameter has, so that several small ones (biases, norms)
+// go with it. Half of all bytes belong to parameters of at most that size: one huge table does not make it wide. It is
+// never more than a bucket.
+func window(c *pass.Context, list []fetch) int {
+	sizes, total := make([]int, len(list)), 0
+	for i, g := range list {
+		sizes[i] = g.bytes
+		total += g.bytes
+	}
+	slices.Sort(sizes)
+	typical, seen := 0, 0
+	for _, n := range sizes {
+		if typical = n; 2*(seen+n) >= total {
+			break
+		}
+		seen += n
+	}
+	if c.Opt.BucketBytes > 0 {
+		return min(c.Opt.BucketBytes, typical)
+	}
+	return min(maxBucket, typical)
 }
 
 // fetches lists the all_gathers of parameters, in the order of their first readers.
