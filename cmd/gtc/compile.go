@@ -50,8 +50,12 @@ to one, bin/ranks, which is the rank that RANK says, or the name it was started 
 		res, err := compiler.Run(cmd.Context(), o)
 		if res != nil {
 			printWarnings(cmd.ErrOrStderr(), res.Warnings)
-			if verbose && res.Context != nil {
+			switch {
+			case res.Context == nil:
+			case verbose:
 				printPasses(cmd.ErrOrStderr(), res)
+			default:
+				printWarnings(cmd.ErrOrStderr(), warned(res.Context))
 			}
 		}
 		if err != nil {
@@ -67,6 +71,17 @@ func printWarnings(w io.Writer, warnings []string) {
 	for _, s := range warnings {
 		fmt.Fprintln(w, "warning:", s)
 	}
+}
+
+// warned are the remarks of passes that are warnings: those are told without --verbose, too.
+func warned(c *pass.Context) []string {
+	var list []string
+	for _, r := range c.Remarks {
+		if text, ok := strings.CutPrefix(r.Text, "warning: "); ok && !slices.Contains(list, text) {
+			list = append(list, text)
+		}
+	}
+	return list
 }
 
 // printPasses lists the passes with their times and remarks.

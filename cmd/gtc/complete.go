@@ -28,7 +28,7 @@ func completions(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
 		"loss":      {"cross_entropy", "mse", "l1", "huber", "bce", "bce_logits", "nll", "kl_div", "graph", "none"},
 		"optimizer": slices.Sorted(slices.Values(optimizer.Names())),
-		"schedule":  append([]string{"constant", "linear", "cosine", "step"}, pipeline.Names()...),
+		"schedule":  slices.Concat(rates, pipeline.Names()),
 		"precision": {"fp32"}, "target": {"cpu"},
 		"disable": names, "stop-after": names, "run": names,
 		"format": {"onnx", "safetensors"},

@@ -58,7 +58,7 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.DP, "dp", 1, "data-parallel ranks: each takes a part of the batch")
 	fs.IntVar(&p.Microbatches, "microbatches", 1, "parts that each rank works through before an update (gradient accumulation)")
 	fs.BoolVar(&p.SyncBN, "sync-bn", false, "batch normalisation over the global batch instead of each rank's part")
-	fs.Float64Var(&m.bucketMB, "bucket-mb", 0, "`MIB` of gradients that one all-reduce takes; 0 is 25, less for small models")
+	fs.Float64Var(&m.bucketMB, "bucket-mb", 0, "`MIB` of gradients that one all_reduce takes; 0 is 25, less for small models. Gradients that --zero splits go one by one")
 	fs.IntVar(&p.TP, "tp", 1, "tensor-parallel ranks: each takes a part of the weights and of the work with them; gtc decides which (its remarks say why)")
 	fs.BoolVar(&p.SP, "sp", false, "sequence parallelism: what lies between the products that --tp splits (norms, dropout, residuals) is split over its ranks by tokens")
 	fs.StringArrayVar(&p.Shard, "shard", nil, "`GLOB=AXES` to split the parameters that match over: for each dimension _ or axes, such as h.*.mlp.c_fc.weight=_,tp; @FILE holds one on a line; may be repeated")
@@ -90,7 +90,7 @@ func (m *modelFlags) optimizerFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&o.NoDecay, "no-decay", nil, "parameters without weight decay: `GLOB`, or 1d for all with fewer than two dimensions; may be repeated")
 	fs.Float64Var(&o.Alpha, "alpha", 0, "smoothing of rmsprop; PyTorch's default when not given")
 	s.Name = "constant"
-	fs.Var(&scheduleFlag{&s.Name, &p.Pipeline}, "schedule", "learning rate over the steps: `NAME` is constant, linear, cosine or step; of a pipeline (--pp), the order of its work: gpipe, 1f1b (the default), interleaved, zb-h1 or varuna. May be given once for each")
+	fs.Var(&scheduleFlag{rate: &s.Name, pipe: &p.Pipeline}, "schedule", "learning rate over the steps: `NAME` is constant, linear, cosine or step; of a pipeline (--pp), the order of its work: gpipe, 1f1b (the default), interleaved, zb-h1 or varuna. May be given once for each")
 	fs.IntVar(&s.Warmup, "warmup", 0, "`STEPS` of linear warm-up")
 	fs.IntVar(&s.Steps, "total-steps", 0, "`STEPS` after which linear and cosine reach their end")
 	fs.Float64Var(&s.MinLR, "min-lr", 0, "learning rate at the end of linear and cosine")
@@ -173,6 +173,9 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	}
 	if !(m.bucketMB >= 0 && m.bucketMB <= 1<<30) {
 		return nil, compiler.Input(fmt.Errorf("--bucket-mb %g: it is a number from 0 to 2^30", m.bucketMB))
+	}
+	if m.bucketMB > 0 && o.Pass.DP < 2 && !o.Pass.SP {
+		return nil, compiler.Input(fmt.Errorf("--bucket-mb says in what messages data-parallel ranks sum their gradients, and there is one: give --dp"))
 	}
 	o.Pass.BucketBytes = int(m.bucketMB * (1 << 20))
 	if o.Pass.DumpDir == "" {

@@ -18,6 +18,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func optCommand() *cobra.Command {
@@ -185,14 +186,21 @@ one rank sends in a training step, by axis and kind.`,
 	m.passFlags(fs)
 	completions(cmd)
 	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
+		st, err := os.Stat(args[0])
+		if err := unreadByExplain(cmd.Flags(), plan, err == nil && st.IsDir()); err != nil {
+			return compiler.Input(err)
+		}
 		if plan {
+			if err == nil && !st.IsDir() {
+				return compiler.Input(fmt.Errorf("--plan tells of a compiled folder, and %s is a file: gtc compile makes a folder of a model", args[0]))
+			}
 			return explainPlan(cmd.OutOrStdout(), args[0], &machine, asJSON)
 		}
 		o, err := m.options(args[0])
 		if err != nil {
 			return err
 		}
-		if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
+		if st != nil && st.IsDir() {
 			f, err := compiler.OpenFolder(args[0])
 			if err != nil {
 				return err
@@ -210,13 +218,28 @@ one rank sends in a training step, by axis and kind.`,
 	return cmd
 }
 
+// unreadByExplain refuses the flags of gtc explain that the kind of its argument leaves without meaning.
+func unreadByExplain(fs *pflag.FlagSet, plan, folder bool) (err error) {
+	fs.Visit(func(f *pflag.Flag) {
+		ofPlan := f.Name == "topo" || f.Name == "json"
+		switch {
+		case err != nil || f.Name == "plan" || f.Name == "help":
+		case ofPlan && !plan:
+			err = fmt.Errorf("--%s is of gtc explain --plan", f.Name)
+		case !ofPlan && folder:
+			err = fmt.Errorf("--%s does nothing with a folder, which was compiled with its own", f.Name)
+		}
+	})
+	return err
+}
+
 // explainPlan is gtc explain --plan.
 func explainPlan(w io.Writer, dir string, machine *machineFlags, asJSON bool) error {
 	f, err := compiler.OpenFolder(dir)
 	if err != nil {
 		return err
 	}
-	t, err := machine.topo()
+	t, err := machine.topo(f.Manifest)
 	if err != nil {
 		return err
 	}

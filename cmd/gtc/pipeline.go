@@ -8,20 +8,33 @@ import (
 	pipeline "github.com/gtc-compiler/gtc/distributed/schedule"
 )
 
+// rates are the courses that a learning rate can take over the steps.
+var rates = []string{"constant", "linear", "cosine", "step"}
+
 // scheduleFlag is --schedule, which names two things by words that never meet: how the learning rate goes over the steps,
 // and in what order the stages of a pipeline work. Without rate it takes the second only.
-type scheduleFlag struct{ rate, pipe *string }
+type scheduleFlag struct {
+	rate, pipe *string
+	rated      bool // rate was given, and is not its default
+}
 
-// Set takes either word.
+// Set takes either word, each once.
 func (f *scheduleFlag) Set(word string) error {
-	if slices.Contains(pipeline.Names(), word) {
+	switch {
+	case slices.Contains(pipeline.Names(), word):
+		if *f.pipe != "" {
+			return fmt.Errorf("the order of a pipeline's work is given twice, as %s before", *f.pipe)
+		}
 		*f.pipe = word
-		return nil
-	}
-	if f.rate == nil {
+	case f.rate == nil:
 		return fmt.Errorf("want %s", strings.Join(pipeline.Names(), ", "))
+	case !slices.Contains(rates, word):
+		return fmt.Errorf("want %s for the learning rate, or %s for a pipeline", strings.Join(rates, ", "), strings.Join(pipeline.Names(), ", "))
+	case f.rated:
+		return fmt.Errorf("the course of the learning rate is given twice, as %s before", *f.rate)
+	default:
+		*f.rate, f.rated = word, true
 	}
-	*f.rate = word
 	return nil
 }
 

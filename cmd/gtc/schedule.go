@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/gtc-compiler/gtc/compiler/timeline"
 	pipeline "github.com/gtc-compiler/gtc/distributed/schedule"
 	"github.com/gtc-compiler/gtc/distributed/topo"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,14 +41,37 @@ func (m *machineFlags) add(fs *pflag.FlagSet) {
 		strings.Join(topo.Names(), ", ")+" or LATENCY/BANDWIDTH, such as 20us/12.5GB (also GTC_TOPO; shm)")
 }
 
-// topo reads --topo, or GTC_TOPO.
-func (m *machineFlags) topo() (topo.Topology, error) {
-	text := m.topology
+// topo reads --topo for the ranks of plan, or GTC_TOPO, which tells of a machine and may name axes that this plan lacks.
+func (m *machineFlags) topo(plan *abi.Manifest) (topo.Topology, error) {
+	text, there := m.topology, axes(plan)
 	if text == "" {
-		text = os.Getenv("GTC_TOPO")
+		text, there = os.Getenv("GTC_TOPO"), []string{"pp", "dp", "tp"}
 	}
 	t, err := topo.Parse(text)
-	return t, compiler.Input(err)
+	if err != nil {
+		return t, compiler.Input(err)
+	}
+	for _, axis := range slices.Sorted(maps.Keys(t.Axis)) {
+		switch {
+		case slices.Contains(there, axis):
+		case len(there) == 0:
+			return t, compiler.Input(fmt.Errorf("topology %q: there is no axis %q: the folder is for one rank", text, axis))
+		default:
+			return t, compiler.Input(fmt.Errorf("topology %q: there is no axis %q; there are %s", text, axis, strings.Join(there, ", ")))
+		}
+	}
+	return t, nil
+}
+
+// axes are those of the mesh that have several ranks.
+func axes(plan *abi.Manifest) []string {
+	var names []string
+	for _, a := range plan.Mesh {
+		if a.Size > 1 {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }
 
 func scheduleCommand() *cobra.Command {
@@ -97,6 +123,11 @@ and 1 for each stage; the schedule of a compiled folder has the times that gtc p
 // drawing lays out what the flags or the folder say.
 func (s *scheduleFlagSet) drawing(fs *pflag.FlagSet, args []string) (*timeline.Drawing, error) {
 	if len(args) == 0 {
+		for _, name := range []string{"topo", "gflops"} {
+			if fs.Changed(name) {
+				return nil, compiler.Input(fmt.Errorf("--%s is for a compiled folder; without one, times are those of --costs and --send", name))
+			}
+		}
 		t, err := pipeline.Make(s.name, s.stages, s.chunks, s.micros)
 		if err != nil {
 			return nil, compiler.Input(err)
@@ -116,7 +147,7 @@ func (s *scheduleFlagSet) drawing(fs *pflag.FlagSet, args []string) (*timeline.D
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.machine.topo()
+	t, err := s.machine.topo(f.Manifest)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,10 @@ import (
 // Run made. The error names values that are like it when there is none and no pass spoke of it.
 func Value(w io.Writer, res *compiler.Result, name string) error {
 	name = strings.TrimPrefix(name, "%")
+	if held := holder(res, name); held != "" {
+		fmt.Fprintf(w, "%%%s is tied: %%%s holds the same tensor\n", printable.Line(name), printable.Line(held))
+		name = held
+	}
 	makers, err := res.Makers()
 	if err != nil {
 		return err
@@ -63,6 +67,16 @@ func Value(w io.Writer, res *compiler.Result, name string) error {
 		err = fmt.Errorf("%w; it has %s", err, strings.Join(like, ", "))
 	}
 	return compiler.Input(err)
+}
+
+// holder is the parameter that holds the tensor which the module also calls name; "" when name is no such second name.
+func holder(res *compiler.Result, name string) string {
+	for _, p := range res.Parameters {
+		if p.Name != name && slices.Contains(p.Aliases, name) {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 func find(f *ir.Func, name string) *ir.Value {

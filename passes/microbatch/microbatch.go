@@ -208,7 +208,7 @@ func once(c *pass.Context, f *ir.Func, n int) {
 		if (r.Name == "loss_sum" || r.Name == "count" || r.Name == "correct") && !on[r.Value] && r.Value.Type.DType == dtype.F32 {
 			b.Loc = c.Loc(loc(r.Value))
 			f.Results[i].Value = b.Rename(ops.MulScalar(b, r.Value, 1/float64(n)), r.Name+".share")
-			c.Remark(r.Value, "of @%s is divided by the %d micro-batches, over which it is added", f.Name, n)
+			c.Remark(r.Value, "is divided in @%s by the %d micro-batches, over which it is added", f.Name, n)
 		}
 	}
 }

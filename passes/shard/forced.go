@@ -115,13 +115,13 @@ func parseSharding(line, text string, m mesh.Mesh, v *ir.Value) (mesh.Sharding, 
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: there is no axis %q to split over; the axes are dp and tp", line, axis)
 			case axis == "dp" && v.Op != nil:
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: %q is no parameter; over dp it lies as the samples do", line, v.Name)
+			case m.Size(axis) < 2:
+				return s, ir.Errorf(ir.Loc{}, "--shard %q: axis %s has one rank, so it splits nothing: give --%s", line, axis, axis)
 			case slices.Contains(seen, axis):
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: axis %s is named twice", line, axis)
 			}
 			seen = append(seen, axis)
-			if m.Size(axis) > 1 {
-				s.Dims[d], ways = append(s.Dims[d], axis), ways*m.Size(axis)
-			}
+			s.Dims[d], ways = append(s.Dims[d], axis), ways*m.Size(axis)
 		}
 		if v.Type.Dims[d]%ways != 0 {
 			return s, ir.Errorf(ir.Loc{}, "--shard %q: dimension %d of %q %s does not divide by %s=%d", line, d, v.Name, v.Type, list, ways)

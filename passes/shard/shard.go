@@ -52,7 +52,7 @@ func Run(c *pass.Context) (err error) {
 	if !why.batchNorm || !c.Opt.SyncBN {
 		return why.explain(c.Opt.Microbatches)
 	}
-	c.Remark(why.op.Out[0], "warning: the statistics of BatchNorm %q span the whole batch, so the %d micro-batches were merged into one "+
+	c.Remark(nil, "warning: the statistics of BatchNorm %q span the whole batch, so the %d micro-batches were merged into one "+
 		"(more memory); statistics of each rank's own micro-batch would keep them apart", why.op.Loc.Node, c.Opt.Microbatches)
 	c.Opt.Microbatches = 1
 	annotateAll(c, tensor)

@@ -11,11 +11,13 @@ import (
 func (t *tensorSearch) tell(c *pass.Context) {
 	for _, k := range t.classes {
 		p := k.params[0]
-		what := fmt.Sprintf("%s", p.Type)
-		if n := len(k.params); n > 1 {
-			what = fmt.Sprintf("%d parameters like %q, each %s,", n, p.Name, p.Type)
+		like := ""
+		if n := len(k.params) - 1; n == 1 {
+			like = fmt.Sprintf("; another %s lies alike", p.Type)
+		} else if n > 1 {
+			like = fmt.Sprintf("; %d more %s lie alike", n, p.Type)
 		}
-		c.Remark(p, "%s %s", what, t.why(k))
+		c.Remark(p, "%s%s", t.why(k), like)
 	}
 	c.Remark(nil, "tensor parallelism over tp=%d: a step costs a rank %.3g, without %.3g (operations, and messages in the time of operations)", t.n, t.best, t.none)
 }

@@ -125,10 +125,12 @@ func locOf(v *ir.Value) ir.Loc {
 
 // trainingForm rewrites BatchNorm for @step; Dropout already has its training form.
 func trainingForm(c *pass.Context, f *ir.Func) {
+	norms := 0
 	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
 		if op.Def != ops.BatchNormStatDef {
 			return nil
 		}
+		norms++
 		a := op.Attrs.(ops.BatchNormStatAttrs)
 		x := op.In[0]
 		attrs := ops.BatchNormAttrs{Eps: a.Eps, Sync: c.Opt.SyncBN}
@@ -152,6 +154,9 @@ func trainingForm(c *pass.Context, f *ir.Func) {
 		running(c, b, op.In[4], variance, a.Momentum, n/math.Max(1, n-1))
 		return []*ir.Value{y}
 	})
+	if norms == 0 && c.Opt.SyncBN {
+		c.Remark(nil, "warning: --sync-bn does nothing: no BatchNorm of the model takes statistics of the batch")
+	}
 }
 
 // running updates the running statistic old: (1-m)*old + m*scale*batch. A statistic that is repeated for each sample,
