@@ -34,7 +34,10 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 	}
 	m := results[0].Module
 	out := &abi.Manifest{Version: abi.Version, Gtc: gtc.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: "cpu",
-		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m), Abstract: o.Import.Abstract}
+		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m), Abstract: o.Import.Abstract, Files: map[string]string{}}
+	for name, text := range src.Files {
+		out.Files["prog0/"+name] = sourceSum(text)
+	}
 	for _, a := range m.Mesh.Axes {
 		if a.Name != mesh.TimeAxis {
 			out.Mesh = append(out.Mesh, abi.Axis{Name: a.Name, Size: a.Size})
@@ -91,6 +94,12 @@ func programsHash(files map[string][]byte, m *abi.Manifest, programs []abi.Progr
 		panic("BUG: the manifest does not print: " + err.Error())
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// sourceSum is the hash of one source, in hex.
+func sourceSum(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
 }
 
 func trainInfo(o *Options, m *ir.Module) abi.Train {

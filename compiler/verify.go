@@ -82,9 +82,11 @@ func (f *Folder) verifyPackage(name string) ([]string, error) {
 	}
 	delete(files, planFile)
 	delete(files, headerFile)
+	changed := f.changed(name, files)
+	faults = append(faults, changed...)
 	code, err := readCode(name, files)
 	if err != nil {
-		return nil, Input(err)
+		return append(faults, fmt.Sprintf("%s is no Go package: %v", name, err)), nil
 	}
 	var programs []int
 	for i := range f.Manifest.Programs {
@@ -99,10 +101,36 @@ func (f *Folder) verifyPackage(name string) ([]string, error) {
 			differ++
 		}
 	}
-	if differ == 0 && !f.hashed(files) {
+	if differ+len(changed) == 0 && !f.hashed(files) {
 		faults = append(faults, fmt.Sprintf("%s was changed after gtc wrote it: what it and %s hold does not have the plan's hash", name, build.Marker))
 	}
 	return faults, nil
+}
+
+// changed names the sources of a package that are not those of the plan's hashes. A plan of an older gtc has none: then
+// only the hash over all of them tells.
+func (f *Folder) changed(pkg string, files map[string][]byte) []string {
+	sums := f.Manifest.Files
+	if len(sums) == 0 {
+		return nil
+	}
+	var faults []string
+	for path := range sums {
+		if dir, name, _ := strings.Cut(path, "/"); dir == pkg && files[name] == nil {
+			faults = append(faults, path+" is missing")
+		}
+	}
+	for name, text := range files {
+		switch path := pkg + "/" + name; sums[path] {
+		case sourceSum(text):
+		case "":
+			faults = append(faults, path+" is not of this plan: gtc did not write it")
+		default:
+			faults = append(faults, path+" was changed after gtc wrote it")
+		}
+	}
+	slices.Sort(faults)
+	return faults
 }
 
 // hashed reports whether the package and the plan are those of the plan's hashes.

@@ -12,7 +12,6 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
-	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
@@ -63,7 +62,7 @@ func Value(w io.Writer, res *compiler.Result, name string) error {
 		return nil
 	}
 	err = fmt.Errorf("the program has no value %%%s", name)
-	if like := similar(programs, name); len(like) > 0 {
+	if like := similar(res, name); len(like) > 0 {
 		err = fmt.Errorf("%w; it has %s", err, strings.Join(like, ", "))
 	}
 	return compiler.Input(err)
@@ -94,23 +93,28 @@ func find(f *ir.Func, name string) *ir.Value {
 }
 
 // similar lists a few values whose names contain name, or that name contains.
-func similar(programs []*pass.Context, name string) []string {
+func similar(res *compiler.Result, name string) []string {
 	var out []string
 	low := strings.ToLower(name)
-	look := func(v *ir.Value) {
-		n := strings.ToLower(v.Name)
-		if len(out) < 8 && len(n) > 1 && (strings.Contains(n, low) || len(n) > 3 && strings.Contains(low, n)) && !slices.Contains(out, "%"+v.Name) {
-			out = append(out, "%"+v.Name)
+	look := func(name string) {
+		n := strings.ToLower(name)
+		if len(out) < 8 && len(n) > 1 && (strings.Contains(n, low) || len(n) > 3 && strings.Contains(low, n)) && !slices.Contains(out, "%"+name) {
+			out = append(out, "%"+name)
 		}
 	}
-	for _, c := range programs {
+	for _, p := range res.Parameters {
+		for _, name := range p.Aliases {
+			look(name)
+		}
+	}
+	for _, c := range res.Context.Programs() {
 		for _, f := range c.Module.Funcs {
 			for _, p := range f.Params {
-				look(p)
+				look(p.Name)
 			}
 			for _, op := range f.Ops {
 				for _, v := range op.Out {
-					look(v)
+					look(v.Name)
 				}
 			}
 		}

@@ -34,6 +34,9 @@ func Run(c *pass.Context) (err error) {
 		return err
 	}
 	if len(meshOf(c.Opt).Axes) == 0 {
+		if len(c.Opt.Shard) > 0 {
+			return ir.Errorf(ir.Loc{}, "--shard splits parameters over the ranks of --tp or --dp, and there is one")
+		}
 		return nil
 	}
 	for _, f := range c.Module.Funcs {
@@ -41,9 +44,12 @@ func Run(c *pass.Context) (err error) {
 	}
 	var tensor map[string]mesh.Sharding
 	if c.Opt.TP > 1 {
-		if tensor, err = tensorLayout(c, meshOf(c.Opt)); err != nil {
-			return err
-		}
+		tensor, err = tensorLayout(c, meshOf(c.Opt))
+	} else {
+		tensor, err = forcedLayouts(c, meshOf(c.Opt), stepOf(c.Module))
+	}
+	if err != nil {
+		return err
 	}
 	why := annotateAll(c, tensor)
 	if why == nil {
@@ -57,6 +63,14 @@ func Run(c *pass.Context) (err error) {
 	c.Opt.Microbatches = 1
 	annotateAll(c, tensor)
 	return nil
+}
+
+// stepOf is @step, or the one function of a program that only infers.
+func stepOf(m *ir.Module) *ir.Func {
+	if f := m.Func("step"); f != nil {
+		return f
+	}
+	return m.Funcs[0]
 }
 
 func meshOf(o *pass.Options) mesh.Mesh {

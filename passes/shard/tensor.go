@@ -32,11 +32,7 @@ type class struct {
 // tensorLayout decides how parameters, buffers and state of @step lie on axis tp: shardings by name. Those of other values
 // are the user's.
 func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error) {
-	step := c.Module.Func("step")
-	if step == nil {
-		step = c.Module.Funcs[0]
-	}
-	f, _ := step.Clone()
+	f, _ := stepOf(c.Module).Clone()
 	takeApart(&pass.Context{Module: c.Module, Opt: c.Opt, Pass: c.Pass}, f, nil)
 	spreadData(f, m)
 	forced, err := forcedLayouts(c, m, f)

@@ -30,6 +30,7 @@ type Manifest struct {
 	Train       Train             `json:"train"`
 	Abstract    bool              `json:"abstract,omitempty"` // compiled with --abstract-weights: the weights may lack tensors that have an Init
 	Options     map[string]string `json:"options"`            // compile flags as given, for the record
+	Files       map[string]string `json:"files,omitempty"`    // hashes of the programs' sources by path; not of the plan in it
 }
 
 // Axis is a mesh axis.
