@@ -137,22 +137,23 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 		p := &m.Programs[i]
 		of := ""
 		if stages > 1 {
-			line("stage", "%d of %d, %d micro-batches at once", i, stages, p.Slots)
+			line("stage", "%d of %d, at most %d of the micro-batches at once", i, stages, p.Slots)
 			of = " of the stage"
 		}
 		line("arena", "%s a rank%s: %s", size(p.ArenaBytes), of, segments(p.Segments))
 		for _, f := range p.Funcs {
 			line("@"+f.Name, "%d ops, %.3g GFLOP", f.Ops, float64(f.Flops)/1e9)
 		}
-		if stages > 1 {
-			line("program", "%s", collectives(p.Collectives))
-		}
 	}
 	if stages > 1 {
-		line("kernels", "%d", p.Kernels)
-	} else {
-		line("program", "%d kernels, %s", p.Kernels, collectives(p.Collectives))
+		worst := worstStage(m)
+		line("memory", "%s a rank at most, on stage %d", size(m.Programs[worst].ArenaBytes), worst)
 	}
+	says := "no collectives"
+	if m.Ranks > 1 {
+		says = res.Proof.Counts() // as gtc verify counts them
+	}
+	line("program", "%d kernels; %s", p.Kernels, says)
 	if r := res.Proof; m.Ranks > 1 {
 		line("proven", "%d ranks: each collective and message has its counterpart on every rank, and no ranks wait for one another forever", r.Ranks)
 	}
@@ -250,15 +251,15 @@ func segments(m map[string]int) string {
 	return strings.Join(names, ", ")
 }
 
-func collectives(list []abi.Collective) string {
-	if len(list) == 0 {
-		return "no collectives"
+// worstStage is the index of the program that takes the most memory.
+func worstStage(m *abi.Manifest) int {
+	worst := 0
+	for i := range m.Programs {
+		if m.Programs[i].ArenaBytes > m.Programs[worst].ArenaBytes {
+			worst = i
+		}
 	}
-	bytes := 0
-	for _, c := range list {
-		bytes += c.Bytes
-	}
-	return fmt.Sprintf("%d collectives of %s together", len(list), size(bytes))
+	return worst
 }
 
 // size prints bytes for people.

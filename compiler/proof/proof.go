@@ -64,11 +64,23 @@ type Run struct {
 
 // String is the report in one sentence.
 func (r *Report) String() string {
+	return fmt.Sprintf("%s, %s, %s run for all: %s", counted(r.Ranks, "rank"), counted(r.Programs, "program"), counted(r.Run, "rank"), r.Counts())
+}
+
+// Counts says what the ranks that were run say to one another in each thing that they do together.
+func (r *Report) Counts() string {
 	var parts []string
 	for _, e := range r.Entries {
-		parts = append(parts, fmt.Sprintf("%s: %d collectives, %d messages", e.Name, e.Collectives, e.Messages))
+		parts = append(parts, fmt.Sprintf("%s: %s, %s", e.Name, counted(e.Collectives, "collective"), counted(e.Messages, "message")))
 	}
-	return fmt.Sprintf("%d ranks, %d programs, %d ranks run for all: %s", r.Ranks, r.Programs, r.Run, strings.Join(parts, "; "))
+	return strings.Join(parts, "; ")
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Check proves the plan, or says what is wrong: the error names the ops of both sides and their source lines, and a cycle of

@@ -88,6 +88,15 @@ func readPlan(p *Program, rank int) (*plan, error) {
 // programs are those of this job, by stage.
 func (x *plan) programs() []abi.Program { return x.Programs[x.first : x.first+x.stages] }
 
+// arenaBytes is the arena of a rank, the largest of those of the stages.
+func (x *plan) arenaBytes() int {
+	most := 0
+	for _, p := range x.programs() {
+		most = max(most, p.ArenaBytes)
+	}
+	return most
+}
+
 // stageOf is the first stage that has a tensor of that name which is saved; 0 when none has.
 func (x *plan) stageOf(name string) int {
 	if x.stages == 1 {

@@ -77,7 +77,7 @@ func (r *reporter) start(t *trainer) {
 	params := x.parameters()
 	if r.json {
 		r.event("start", field{"model", x.Model}, field{"ranks", x.Ranks}, field{"batch", x.Train.Batch}, field{"microbatches", x.Train.Microbatches},
-			field{"threads", t.threads}, field{"parameters", params}, field{"arena_bytes", t.m.arena.Size()}, field{"samples", t.set.Len()},
+			field{"threads", t.threads}, field{"parameters", params}, field{"arena_bytes", x.arenaBytes()}, field{"samples", t.set.Len()},
 			field{"step", t.step}, field{"steps", t.total})
 		return
 	}
@@ -88,8 +88,12 @@ func (r *reporter) start(t *trainer) {
 		r.note("%s", t.nothing())
 		return
 	}
-	r.note("%s: %d parameters, %d samples in batches of %d on %d x %d threads, arena %.1f MiB, steps %d to %d", x.Model, params, t.set.Len(),
-		x.Train.Batch, x.Ranks, t.threads, float64(t.m.arena.Size())/(1<<20), t.step, t.total)
+	upTo := ""
+	if x.stages > 1 {
+		upTo = "at most "
+	}
+	r.note("%s: %d parameters, %d samples in batches of %d on %d x %d threads, arena %s%.1f MiB, steps %d to %d", x.Model, params, t.set.Len(),
+		x.Train.Batch, x.Ranks, t.threads, upTo, float64(x.arenaBytes())/(1<<20), t.step, t.total)
 }
 
 // field is one of a JSON line.
@@ -262,7 +266,7 @@ func (r *reporter) end(t *trainer, signal int) {
 	steps := t.step - r.first
 	if r.json {
 		r.event("end", field{"why", why}, field{"step", t.step}, field{"loss", t.loss}, field{"loss_bits", bits(t.loss)}, field{"seconds", took.Seconds()},
-			field{"arena_bytes", t.m.arena.Size()}, field{"resident_bytes", resident}, field{"peak_bytes", peak})
+			field{"arena_bytes", t.plan.arenaBytes()}, field{"resident_bytes", resident}, field{"peak_bytes", peak})
 		return
 	}
 	r.erase()
@@ -274,5 +278,9 @@ func (r *reporter) end(t *trainer, signal int) {
 		}
 		text += fmt.Sprintf("  %d steps in %v, %.3g ms each", steps, took.Round(10*time.Millisecond), took.Seconds()*1e3/float64(steps))
 	}
-	fmt.Fprintf(r.out, "%s  arena %d bytes, resident %d MiB\n", text, t.m.arena.Size(), resident>>20)
+	of := ""
+	if t.plan.stages > 1 {
+		of = "rank 0 "
+	}
+	fmt.Fprintf(r.out, "%s  arena %d bytes, %sresident %d MiB\n", text, t.plan.arenaBytes(), of, resident>>20)
 }

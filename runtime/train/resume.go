@@ -111,10 +111,43 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 		}
 		told["what each rank had for itself ("+kindOf(x.Name)+"): its values "+note] = true
 	}
+	if t != nil {
+		if text := s.plan.dropped(c.Names()); text != "" {
+			told[text] = true
+		}
+	}
 	for _, text := range slices.Sorted(maps.Keys(told)) {
 		s.rep.note("%s", text)
 	}
 	return nil
+}
+
+// dropped says which state in a checkpoint of tensors names has no place in this job; "" when all has.
+func (x *plan) dropped(names []string) string {
+	kept := map[string]bool{}
+	for _, p := range x.programs() {
+		for i := range p.Tensors {
+			kept[p.Tensors[i].Name] = true
+		}
+	}
+	lost := map[string]int{}
+	for _, name := range names {
+		if strings.HasPrefix(name, "optim/") && !kept[name] {
+			lost[kindOf(name)]++
+		}
+	}
+	var list []string
+	for _, kind := range slices.Sorted(maps.Keys(lost)) {
+		list = append(list, fmt.Sprintf("%d of %s", lost[kind], kind))
+	}
+	if list == nil {
+		return ""
+	}
+	text := "state of the checkpoint that this program does not keep is dropped: " + strings.Join(list, ", ")
+	if lost["optim/error"] > 0 {
+		text += " (what gradient compression had yet to send)"
+	}
+	return text
 }
 
 // anew reports whether x may start as zeros: what gradient compression keeps from step to step.
