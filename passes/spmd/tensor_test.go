@@ -92,6 +92,7 @@ func TestVocabulary(t *testing.T) {
 		t.Errorf("a rank has %v of the table", d)
 	}
 	lower(t, tied, &pass.Options{DP: 2, TP: 2, Shard: []string{"e=tp,_"}})
+	lower(t, tied, &pass.Options{DP: 2, Shard: []string{"e=dp,_"}}) // without tensor parallelism, too
 	lower(t, tied, &pass.Options{TP: 4, DP: 2, Shard: []string{"e=_,tp"}})
 }
 
