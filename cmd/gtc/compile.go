@@ -137,7 +137,7 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 		p := &m.Programs[i]
 		of := ""
 		if stages > 1 {
-			line("stage", "%d of %d, at most %d of the micro-batches at once", i, stages, p.Slots)
+			line("stage", "%d of %d, at most %s at once", i, stages, inFlight(p.Slots, o.Pass.Pipeline))
 			of = " of the stage"
 		}
 		line("arena", "%s a rank%s: %s", size(p.ArenaBytes), of, segments(p.Segments))
@@ -249,6 +249,18 @@ func segments(m map[string]int) string {
 		names[i] = n + " " + size(m[n])
 	}
 	return strings.Join(names, ", ")
+}
+
+// inFlight says what a stage holds n of: micro-batches, or, where it has several chunks of the model, each with its own.
+func inFlight(n int, schedule string) string {
+	one, more := "micro-batch", "micro-batches"
+	if schedule == "interleaved" {
+		one, more = "micro-batch of a chunk", "micro-batches of its chunks"
+	}
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }
 
 // worstStage is the index of the program that takes the most memory.
