@@ -111,12 +111,28 @@ func checkLayout(c *pass.Context, o pass.GradComm, flag string) error {
 		return refuse("%s and --zero %d: a rank reduces only its part of a gradient, of which it does not know the whole error", flag, c.Opt.Zero)
 	case o.Period > 0 && c.Opt.Zero > 0:
 		return refuse("--local-sgd and --zero %d: ranks that hold parts of parameters or state cannot train by themselves", c.Opt.Zero)
+	case o.Period > 0 && inParts(c) != "":
+		return refuse("--local-sgd and --shard: %q is in parts over dp, and ranks that hold parts of parameters cannot train by themselves", inParts(c))
 	case o.Period > 0 && c.Opt.Check:
 		return refuse("gtc check compares the gradients of the global batch, which --local-sgd never makes")
 	case o.Period > 0 && c.Module.Mesh.Size("pp") > 1:
 		return refuse("--local-sgd and --pp: a pipeline's stages learn the number of targets from the last one only once it is added over all ranks, so that none knows its own mean")
 	}
 	return nil
+}
+
+// inParts names a parameter that is split over dp; "" when there is none.
+func inParts(c *pass.Context) string {
+	for _, f := range c.Module.Funcs {
+		for _, p := range f.Params {
+			for d := range p.Sharding.Dims {
+				if p.Role == ir.Param && slices.Contains(p.Sharding.Axes(d), axis) {
+					return p.Name
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // squeezer rewrites one @step.
