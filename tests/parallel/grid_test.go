@@ -49,7 +49,7 @@ var gridModels = []model{
 	{file: "bert_tiny.dynamo.onnx", steps: 3},
 	{file: "bert_tiny.opt.onnx", steps: 3},
 	{file: "timm_test_vit.onnx", steps: 2, curve: "adamw"},
-	{file: "timm_test_vit.dynamo.onnx", steps: 2, curve: "sgd"},
+	{file: "timm_test_vit.dynamo.onnx", steps: 1, curve: "sgd"},
 	{file: "timm_test_vit.opt.onnx", steps: 1, curve: "sgd"},
 	{file: "timm_test_resnet.onnx", steps: 2, curve: "adamw"},
 	{file: "timm_test_resnet.dynamo.onnx", steps: 1, curve: "sgd"},
