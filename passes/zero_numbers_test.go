@@ -90,9 +90,8 @@ func oneStep(t *testing.T, opt *pass.Options, in map[string][]float64) (updated 
 	m, f := c.Module, c.Module.Func("step")
 	args := []map[string]*ir.Array{{}, {}}
 	for _, p := range f.Params {
-		dims := p.Type.Dims
 		if x := in[p.Name]; x != nil {
-			dims = map[string][]int{"x": {2, 4}, "y": {2, 3}, "w": {4}, "b": {3}}[p.Name]
+			dims := map[string][]int{"x": {2, 4}, "y": {2, 3}, "w": {4}, "b": {3}}[p.Name]
 			for r := range args {
 				args[r][p.Name] = interp.Shard(m.Mesh, p.Sharding, r, 0, &ir.Array{Type: ir.T(p.Type.DType, dims...), F: x})
 			}

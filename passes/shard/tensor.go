@@ -26,7 +26,6 @@ import (
 type class struct {
 	params []*ir.Value
 	seed   int // the dim that the search splits; -1 none
-	forced bool
 }
 
 // tensorLayout decides how parameters, buffers and state of @step lie on axis tp: shardings by name. Those of other values
@@ -68,7 +67,6 @@ type tensorSearch struct {
 	m       mesh.Mesh
 	n       int // ranks along tp
 	s       *spread
-	start   []int32 // shardings of the parameters before any seed
 	forced  map[string]mesh.Sharding
 	classes []*class
 	best    float64
