@@ -40,19 +40,7 @@ func gates(steps int) *ir.Module {
 func TestSlicedWeightsAreReducedOnce(t *testing.T) {
 	for _, m := range meshes {
 		var whole []*ir.Func
-		var table []pass.Pass
-		for _, p := range passes.Table {
-			if p.Name == "shard" {
-				table = append(table, pass.Pass{Name: "keep", Why: "the oracle", Run: func(c *pass.Context) error {
-					for _, f := range c.Module.Funcs {
-						g, _ := f.Clone()
-						whole = append(whole, g)
-					}
-					return nil
-				}})
-			}
-			table = append(table, p)
-		}
+		table := keeping(&whole)
 		c := &pass.Context{Module: gates(4), Opt: &pass.Options{Loss: "mse", StopAfter: "overlap", DP: m.dp, Microbatches: m.mb,
 			Optimizer: pass.Optimizer{Name: "adamw", LR: 0.1}}}
 		if err := passes.Run(c, table); err != nil {

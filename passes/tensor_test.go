@@ -67,9 +67,6 @@ func TestTensorParallel(t *testing.T) {
 				}
 				t.Log(counts)
 			}
-			if os.Getenv("GTC_NO_RUN") != "" {
-				return
-			}
 			for _, f := range whole.Funcs {
 				if err := interp.EquivalentSteps(c.Module, f, 1); err != nil {
 					t.Error(err)

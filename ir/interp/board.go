@@ -358,29 +358,17 @@ func combine(op string, xs []*ir.Array) *ir.Array {
 		}
 		out := copyOf(xs[i])
 		for j, v := range xs[i+1].F {
-			out.F[j] = combineF(op, out.F[j], v)
+			out.F[j] = combineOf(op, out.F[j], v)
 		}
 		for j, v := range xs[i+1].I {
-			out.I[j] = combineI(op, out.I[j], v)
+			out.I[j] = combineOf(op, out.I[j], v)
 		}
 		sums = append(sums, out)
 	}
 	return combine(op, sums)
 }
 
-func combineF(op string, x, y float64) float64 {
-	switch op {
-	case "max":
-		return max(x, y)
-	case "min":
-		return min(x, y)
-	case "prod":
-		return x * y
-	}
-	return x + y
-}
-
-func combineI(op string, x, y int64) int64 {
+func combineOf[T int64 | float64](op string, x, y T) T {
 	switch op {
 	case "max":
 		return max(x, y)
