@@ -24,13 +24,13 @@ const layers = `
 both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule distributed/topo
 both  runtime/npz runtime/safetensors runtime/printable
 
-run   runtime/mem runtime/trace runtime/device/cpu distributed/comm
+run   runtime/mem runtime/trace runtime/device/cpu runtime/device distributed/comm
 test  distributed/comm/commtest
 run   distributed/comm/mpi distributed/comm/nccl
 run   runtime/data runtime/ckpt
 run   runtime/train
 
-gtc   ir/kir
+gtc   ir/kir kernels/cuda
 gtc   ir
 gtc   ir/group ir/ops ir/cost
 gtc   ir/grad

@@ -201,7 +201,7 @@ func defineScatterAdd() {
 		},
 		Impl: func(op *ir.Op) kir.Impl {
 			outer, size, width := rowForm(outDims(op)[0], op.Attrs.(ScatterAddAttrs).Dim)
-			if outer != 1 || op.In[0].Type.DType != dtype.I64 || op.In[1].Type.DType != dtype.F32 {
+			if outer != 1 || op.In[0].Type.DType != dtype.I64 || !templateFloat(op.In[1].Type.DType) {
 				return kir.Impl{}
 			}
 			return kir.Impl{Kind: kir.Template, Template: "ScatterAddRows", Status: true,

@@ -180,11 +180,11 @@ func rowMajor[T int64 | float64](x []T, m, n int, trans bool) []T {
 	return out
 }
 
-// matMulImpl calls kernels/cpu.Gemm, which documents the integers, or GemmAny for types other than f32. A shared matrix
+// matMulImpl calls kernels/cpu.Gemm, which documents the integers, or GemmAny for integers and f64. A shared matrix
 // makes one tall product.
 func matMulImpl(op *ir.Op) kir.Impl {
 	a, d := op.Attrs.(MatMulAttrs), op.In[0].Type.DType
-	if half(d) || elemCode(d) == 0 {
+	if half(d) && !templateFloat(d) || elemCode(d) == 0 {
 		return kir.Impl{}
 	}
 	m, k, n := mkn(op)
@@ -205,7 +205,7 @@ func matMulImpl(op *ir.Op) kir.Impl {
 		order[2] = 2
 	}
 	ints := []int{batch, m, n, k, int(b2i(a.TransA)), int(b2i(a.TransB)), strideA, strideB, strideC}
-	if d != dtype.F32 {
+	if !templateFloat(d) {
 		return kir.Impl{Kind: kir.Template, Template: "GemmAny", Order: order, Ints: append(ints, elemCode(d))}
 	}
 	return kir.Impl{Kind: kir.Template, Template: "Gemm", Order: order, Ints: append(ints, 0, 0)}

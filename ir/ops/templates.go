@@ -9,15 +9,18 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
-// This file says how the hand-made templates of kernels/cpu are called: the integers in their order. They take
-// f32 (and i64 targets, i32 positions); other types have no template.
+// This file says how the hand-made templates of kernels/cpu and kernels/cuda are called: the integers in their order. They
+// take f32 (and i64 targets, i32 positions), and f16 or bf16 where the target says so (pass.Options.Native); other types have
+// no template.
 
-// allF32 reports whether every float operand and result is f32.
-func allF32(op *ir.Op) bool {
+// templateFloats reports whether every float operand and result is of a type that targets may have templates for.
+func templateFloats(op *ir.Op) bool {
 	return !slices.ContainsFunc(slices.Concat(op.In, op.Out), func(v *ir.Value) bool {
-		return v != nil && v.Type.DType.IsFloat() && v.Type.DType != dtype.F32
+		return v != nil && v.Type.DType.IsFloat() && !templateFloat(v.Type.DType)
 	})
 }
+
+func templateFloat(d dtype.DType) bool { return d == dtype.F32 || d == dtype.F16 || d == dtype.BF16 }
 
 // elemCode is kernels/cpu's number of an element type (ElemF32 and so on there); 0 when it has none.
 func elemCode(d dtype.DType) int {
@@ -74,7 +77,7 @@ func plane(list []int, def int) (h, w int) {
 func convImpl(op *ir.Op) kir.Impl {
 	a, d, err := convOf(op)
 	n := len(a.Strides)
-	if err != nil || n > 2 || !allF32(op) {
+	if err != nil || n > 2 || !templateFloats(op) {
 		return kir.Impl{}
 	}
 	h, w := plane(d.x[2:], 1)
@@ -102,7 +105,7 @@ func convImpl(op *ir.Op) kir.Impl {
 func poolImpl(op *ir.Op) kir.Impl {
 	a, x, y, err := poolOf(op)
 	d := op.In[0].Type.DType
-	if err != nil || len(a.Kernel) > 3 || half(d) || elemCode(d) == 0 {
+	if err != nil || len(a.Kernel) > 3 || half(d) && !templateFloat(d) || elemCode(d) == 0 {
 		return kir.Impl{}
 	}
 	impl, mode := kir.Impl{Kind: kir.Template}, 0
@@ -116,7 +119,7 @@ func poolImpl(op *ir.Op) kir.Impl {
 	default:
 		impl.Template = "MaxPool%sFwd"
 	}
-	if d != dtype.F32 || len(a.Kernel) > 2 {
+	if !templateFloat(d) || len(a.Kernel) > 2 {
 		impl.Template = fmt.Sprintf(impl.Template, "3")
 		impl.Ints = append(poolInts(a, x, y, 3), mode, elemCode(d))
 		return impl
@@ -153,7 +156,7 @@ func poolInts(a MaxPoolAttrs, x, y []int, n int) []int {
 // attentionImpl calls AttnFwd or AttnBwd on dense operands.
 func attentionImpl(op *ir.Op) kir.Impl {
 	d, err := attnOf(op)
-	if err != nil || !allF32(op) {
+	if err != nil || !templateFloats(op) {
 		return kir.Impl{}
 	}
 	a := op.Attrs.(AttentionAttrs)
@@ -214,7 +217,7 @@ func orInF32(parts func(b *ir.Builder, op *ir.Op) []*ir.Value) func(b *ir.Builde
 
 // xentImpl calls XentFwd or XentFwdBwd. xent_grad alone has no template: its parts fuse.
 func xentImpl(op *ir.Op) kir.Impl {
-	if !allF32(op) || op.In[1].Type.DType != dtype.I64 {
+	if !templateFloats(op) || op.In[1].Type.DType != dtype.I64 {
 		return kir.Impl{}
 	}
 	d := op.In[0].Type.Dims

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // template is a kernel and the function that sizes its workspace.
@@ -58,6 +59,12 @@ func Workspace(name string, ints []int) (int, error) {
 		args[i] = reflect.ValueOf(n)
 	}
 	return int(f.Call(args)[0].Int()), nil
+}
+
+// Native reports whether the named kernel has a form for pointers of those types (f32, bf16, i64, …), in its order. Where it
+// has not, the compiler casts floats of 16 bits to float32 around the call.
+func Native(name string, types []string) bool {
+	return !slices.Contains(types, "f16") && !slices.Contains(types, "bf16")
 }
 
 // Func returns the named kernel's Go function, for tests that call any kernel by name; nil when there is none.

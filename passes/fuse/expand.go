@@ -33,13 +33,13 @@ func expandOp(c *pass.Context, b *ir.Builder, op *ir.Op, subst map[*ir.Value]*ir
 			op.In[i] = n
 		}
 	}
-	how := lowering(op)
+	how := lowering(c, op)
 	if how == nil && (group.Impl(op).Kind != kir.None || op.Def.Rules.Collective != "") {
 		b.F.Ops = append(b.F.Ops, op)
 		return nil
 	}
 	if how == nil {
-		return ir.Errorf(op.Loc, "the CPU target has no kernel for %s", op)
+		return ir.Errorf(op.Loc, "the %s target has no kernel for %s", c.Opt.TargetName(), op)
 	}
 	rest := b.F.Ops
 	b.F.Ops, b.Loc = nil, op.Loc

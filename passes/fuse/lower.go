@@ -8,12 +8,13 @@ import (
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
 // lowering is how op is written as others that have kernels; nil when it has one itself, or when there is no way. Kernels
-// see neither tensors without elements, whose index spaces have no refinement, nor half precision in templates, which
-// compute in f32 whatever they are given.
-func lowering(op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
+// see neither tensors without elements, whose index spaces have no refinement, nor types that a target's template lacks: those of half precision are computed in
+// f32 then.
+func lowering(c *pass.Context, op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
 	r := &op.Def.Rules
 	switch {
 	case r.Collective != "" || r.Effect || op.Def == ops.ConstDef:
@@ -25,9 +26,12 @@ func lowering(op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
 			return how
 		}
 	}
-	switch {
-	case group.Impl(op).Kind != kir.None:
+	switch impl := group.Impl(op); {
+	case impl.Kind == kir.Template && !c.Opt.Native(op, impl): // as if it had none
+	case impl.Kind != kir.None:
 		return nil
+	}
+	switch {
 	case slices.ContainsFunc(op.In, half) && slices.ContainsFunc(op.Out, half):
 		return widened
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
-	"github.com/gtc-compiler/gtc/kernels/cpu"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
@@ -46,7 +45,7 @@ func Run(c *pass.Context) error {
 		fn.lifetimes()
 		top = max(top, fn.pack(base))
 		fn.finish()
-		w, err := workspace(f)
+		w, err := workspace(c.Opt, f)
 		if err != nil {
 			return err
 		}
@@ -220,14 +219,14 @@ func cleared(f *ir.Func) []*ir.Op {
 func LiteralName(op *ir.Op) string { return op.String()[strings.Index(op.String(), "= ")+2:] }
 
 // workspace is the largest scratch need among the groups of f, bytes.
-func workspace(f *ir.Func) (int, error) {
+func workspace(opt *pass.Options, f *ir.Func) (int, error) {
 	most := 0
 	for _, g := range group.List(f) {
 		impl := group.Impl(g.Ops[0])
 		n := 0
 		switch {
 		case impl.Kind == kir.Template:
-			w, err := cpu.Workspace(impl.Template, impl.Ints)
+			w, err := opt.Workspace(g.Ops[0], impl)
 			if err != nil {
 				return 0, fmt.Errorf("%s: %w", g.Ops[0].Def.Name, err)
 			}

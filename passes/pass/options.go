@@ -31,6 +31,11 @@ type Options struct {
 	Reproducible bool     // sums over samples, micro-batches and ranks follow one tree: the same bits in every layout
 	GradComm     GradComm // how gradients travel between data-parallel ranks
 
+	Target    string   // cpu (default) or cuda
+	Arch      []string // of cuda: sm_80, sm_90, ... or host, which runs the kernels on the CPU for tests; default sm_80 and sm_90
+	Precision string   // fp32 (default), tf32, bf16, fp16
+	LossScale float64  // of fp16: a fixed loss scale; 0: dynamic, from 65536
+
 	BucketBytes int  // gradient all-reduce bucket size; default 25 MiB as DDP's, smaller for small models
 	Threads     int  // CPU threads per rank; default 1
 	Forward     bool // also keep @forward in the program (gtc run --dump-forward)

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/device"
 )
 
 // Program is one compiled rank program, as generated code declares it.
@@ -19,8 +20,17 @@ type Program struct {
 	Funcs map[string][]Call
 	// Copies are arena copies to make when a function ends, by function.
 	Copies map[string][]Copy
+	// Device is what the calls run on when it is not this processor: calls then have Launches, Product or Convolution in place
+	// of Run.
+	Device *Device
 	// SetThreads sets the thread count of the generated kernels.
 	SetThreads func(n int)
+}
+
+// Device is the code of a program for a device, and how that is opened.
+type Device struct {
+	Code device.Code
+	Open device.Opener
 }
 
 // Copy moves Bytes from one arena offset to another.
@@ -39,6 +49,10 @@ type Call struct {
 	Loc  string // where the model says so: "/0/Gemm" model.py:41
 	// Run launches the kernel on the arena at b, with At. It returns -1, or the first row whose index was out of range.
 	Run func(b unsafe.Pointer, at []int) int64
+	// What runs on a device: kernels one after the other, or what a library may do in their place.
+	Launches    []abi.Launch
+	Product     *abi.Product
+	Convolution *abi.Convolution
 	// At holds the offsets of operands in the arena, bytes, then sizes: what tells calls of one kernel apart.
 	At []int
 	// Ptrs is how many of At are offsets, in a program with a stash. Those within slot 0 of it move to the slot that an action
