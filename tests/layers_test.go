@@ -22,7 +22,7 @@ import (
 //	test   only tests import these
 const layers = `
 both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule distributed/topo
-both  runtime/npz runtime/safetensors runtime/printable
+both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc
 
 run   runtime/mem runtime/trace runtime/device/cpu runtime/device distributed/comm
 test  distributed/comm/commtest
@@ -82,6 +82,7 @@ var outside = map[string]string{
 	"examples/onnxgo":       "github.com/owulveryck/onnx-go gorgonia.org/tensor",
 	"frontend/onnx/onnxgo":  "go4.org/unsafe/assume-no-moving-gc github.com/owulveryck/onnx-go gonum.org/v1/gonum gorgonia.org/tensor github.com/gogo/protobuf",
 	"distributed/comm/nccl": "github.com/ebitengine/purego",
+	"runtime/nvrtc":         "github.com/ebitengine/purego",
 	"codegen/rank":          "github.com/dave/jennifer",
 	"cmd/gtc":               "github.com/spf13/cobra github.com/spf13/pflag",
 	"passes":                "golang.org/x/tools",
@@ -90,7 +91,7 @@ var outside = map[string]string{
 
 // crossings are the only imports of run-time packages from the compiler: the plan's structs, the formats of the
 // files that it writes and reads, and how names are shown.
-const crossings = "runtime/abi runtime/safetensors runtime/npz runtime/printable"
+const crossings = "runtime/abi runtime/safetensors runtime/npz runtime/printable runtime/nvrtc"
 
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
 // belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of

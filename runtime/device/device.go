@@ -4,8 +4,8 @@ package device
 
 // Image is the compiled kernels of a program for one kind of processor.
 type Image struct {
-	Arch string // sm_90: a cubin; compute_80: PTX; source: CUDA C++, compiled at the first start; host: a library for this processor
-	Data []byte
+	Arch string // sm_90: cubins; compute_90: PTX; source: CUDA C++, compiled at the first start; host: a library for this processor
+	Data []byte // of sm_NN and compute_NN units as abi.UnpackUnits reads them; else the one text, which needs no headers, or library
 }
 
 // Code is the kernels of a program.

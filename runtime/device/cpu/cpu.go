@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-
-	kernels "github.com/gtc-compiler/gtc/kernels/cpu"
 )
 
 // Threads is the number of threads that a rank should use: wanted when positive, else OMP_NUM_THREADS, else this
@@ -30,9 +28,6 @@ func Threads(wanted, ranks int, getenv func(string) string) (int, error) {
 	// GOMAXPROCS heeds the affinity mask and the limit of the container, which NumCPU does not.
 	return max(1, runtime.GOMAXPROCS(0)/max(ranks, 1)), nil
 }
-
-// SetThreads sets the threads of the hand-made kernels; generated programs have their own setter beside it.
-func SetThreads(n int) { kernels.SetThreads(n) }
 
 // Model is the processor's name, such as "AMD EPYC 9655", or the architecture where the system does not tell.
 func Model() string {
