@@ -68,7 +68,7 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 	if a.Layout != "" && a.Layout != "bhsd" && a.Layout != "bshd" {
 		return d, fmt.Errorf("layout is %q, must be bhsd or bshd", a.Layout)
 	}
-	if err := sameFloat(op, 0, 1, 2, 3, 4, 5, 6); err != nil {
+	if err := sameFloat(op, 0, 1, 2, 3, 4, 6); err != nil {
 		return d, err
 	}
 	for i := range 3 {
@@ -87,7 +87,7 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 	t := op.In[0].Type.DType
 	want := []ir.Type{
 		op.In[0].Type, ir.T(t, a.dims(d.B, d.Hkv, d.Sk, d.D)...), ir.T(t, a.dims(d.B, d.Hkv, d.Sk, d.Dv)...), {},
-		ir.T(t, a.dims(d.B, d.H, d.Sq, d.Dv)...), ir.T(t, d.B, d.H, d.Sq), ir.T(t, a.dims(d.B, d.H, d.Sq, d.Dv)...),
+		ir.T(t, a.dims(d.B, d.H, d.Sq, d.Dv)...), ir.T(sumType(t), d.B, d.H, d.Sq), ir.T(t, a.dims(d.B, d.H, d.Sq, d.Dv)...),
 	}
 	for i, v := range op.In {
 		switch {
@@ -124,7 +124,7 @@ func inferAttention(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	t, a := op.In[0].Type.DType, op.Attrs.(AttentionAttrs)
-	return []ir.Type{ir.T(t, a.dims(d.B, d.H, d.Sq, d.Dv)...), ir.T(t, d.B, d.H, d.Sq)}, nil
+	return []ir.Type{ir.T(t, a.dims(d.B, d.H, d.Sq, d.Dv)...), ir.T(sumType(t), d.B, d.H, d.Sq)}, nil
 }
 
 func inferAttentionGrad(op *ir.Op) ([]ir.Type, error) {

@@ -201,9 +201,14 @@ func attentionParts(b *ir.Builder, op *ir.Op) []*ir.Value {
 	return []*ir.Value{p.swap(out), Reshape(b, lse, []int{p.B, p.H, p.Sq})}
 }
 
+// rows is x [B,H,Sq], a number for each row of scores, in their type and dims but for the last.
+func (p attnParts) rows(x *ir.Value) *ir.Value {
+	return Reshape(p.b, Cast(p.b, x, p.scores.Type.DType), []int{p.B, p.H, p.Sq, 1})
+}
+
 // probs is the softmax again from the saved lse [B,H,Sq].
 func (p attnParts) probs(lse *ir.Value) *ir.Value {
-	rows := Reshape(p.b, lse, []int{p.B, p.H, p.Sq, 1})
+	rows := p.rows(lse)
 	return Exp(p.b, Sub(p.b, p.scores, like(p.b, finite(p.b, rows), p.scores)))
 }
 
@@ -240,7 +245,7 @@ func attentionVJP(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 	p := newAttnParts(b, op)
 	prob := p.probs(op.Out[1])
 	if dy[1] != nil {
-		dq, dk := p.scoreGrads(Mul(b, prob, like(b, Reshape(b, dy[1], []int{p.B, p.H, p.Sq, 1}), prob)))
+		dq, dk := p.scoreGrads(Mul(b, prob, like(b, p.rows(dy[1]), prob)))
 		grads[0], grads[1] = plus(b, grads[0], dq), plus(b, grads[1], dk)
 	}
 	if mask != nil {
@@ -260,7 +265,7 @@ func (p attnParts) maskGrad(prob, out *ir.Value, dy []*ir.Value, dims []int) *ir
 		inner = Sub(b, dp, like(b, delta, dp))
 	}
 	if dy[1] != nil {
-		inner = plus(b, inner, like(b, Reshape(b, dy[1], []int{p.B, p.H, p.Sq, 1}), prob))
+		inner = plus(b, inner, like(b, p.rows(dy[1]), prob))
 	}
 	ds := Mul(b, prob, inner)
 	var repeated []int

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/factor"
 )
 
@@ -29,11 +30,13 @@ type ConvInputGradAttrs struct {
 	InDims                   []int
 }
 
-// ConvWeightGradAttrs is ConvAttrs and WDims, the spatial dims of the convolution's kernel (of the result here).
+// ConvWeightGradAttrs is ConvAttrs and WDims, the spatial dims of the convolution's kernel (of the result here). Out is as in
+// MatMulAttrs.
 type ConvWeightGradAttrs struct {
 	Strides, Pads, Dilations []int
 	Groups                   int
 	WDims                    []int
+	Out                      dtype.DType
 }
 
 // InputGrad is the same geometry for the gradient of an input with the given spatial dims.
@@ -43,7 +46,7 @@ func (a ConvAttrs) InputGrad(in []int) ConvInputGradAttrs {
 
 // WeightGrad is the same geometry for the gradient of a kernel with the given spatial dims.
 func (a ConvAttrs) WeightGrad(w []int) ConvWeightGradAttrs {
-	return ConvWeightGradAttrs{a.Strides, a.Pads, a.Dilations, a.Groups, w}
+	return ConvWeightGradAttrs{a.Strides, a.Pads, a.Dilations, a.Groups, w, dtype.Invalid}
 }
 
 // Conv is the geometry alone.

@@ -59,7 +59,11 @@ func init() {
 		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
-			return []ir.Type{ir.T(op.In[0].Type.DType, d.w...)}, err
+			if err != nil {
+				return nil, err
+			}
+			out, err := productType(op.In[0].Type.DType, op.Attrs.(ConvWeightGradAttrs).Out)
+			return []ir.Type{ir.T(out, d.w...)}, err
 		},
 		Eval: convEval(func(r convRow) {
 			w := *r.w

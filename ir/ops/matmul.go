@@ -1,31 +1,42 @@
 package ops
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // MatMulDef is the matrix product.
 var MatMulDef = ir.NewOp("matmul")
 
-// MatMulAttrs: TransA reads a as [...,k,m], TransB reads b as [...,n,k].
-type MatMulAttrs struct{ TransA, TransB bool }
+// MatMulAttrs: TransA reads a as [...,k,m], TransB reads b as [...,n,k]. Out is the type of the result where it is not the
+// operands': f32 of narrower floats, whose sums a product holds in f32 anyway.
+type MatMulAttrs struct {
+	TransA, TransB bool
+	Out            dtype.DType
+}
 
 // MatMul is a·b, of floats or of integers, which wrap: a [batch...,m,k] and b [batch...,k,n] of equal batch dims, or b [k,n] shared by all batches of a.
 func MatMul(b *ir.Builder, x, y *ir.Value) *ir.Value { return MatMulT(b, x, y, false, false) }
 
 // MatMulT is MatMul with the last two dims of x or y exchanged first.
 func MatMulT(b *ir.Builder, x, y *ir.Value, transX, transY bool) *ir.Value {
-	return b.Emit(MatMulDef, MatMulAttrs{transX, transY}, x, y)
+	return b.Emit(MatMulDef, MatMulAttrs{TransA: transX, TransB: transY}, x, y)
 }
 
 // MatMulBias is MatMulT plus bias [n] added to every row.
 func MatMulBias(b *ir.Builder, x, y, bias *ir.Value, transX, transY bool) *ir.Value {
+	return MatMulOf(b, MatMulAttrs{TransA: transX, TransB: transY}, x, y, bias)
+}
+
+// MatMulOf is the product with all its attributes; bias may be nil.
+func MatMulOf(b *ir.Builder, a MatMulAttrs, x, y, bias *ir.Value) *ir.Value {
 	if bias == nil {
-		return MatMulT(b, x, y, transX, transY)
+		return b.Emit(MatMulDef, a, x, y)
 	}
-	return b.Emit(MatMulDef, MatMulAttrs{transX, transY}, x, y, bias)
+	return b.Emit(MatMulDef, a, x, y, bias)
 }
 
 // mkn gives the sizes of one product; the operands have at least two dims.
@@ -65,5 +76,20 @@ func inferMatMul(op *ir.Op) ([]ir.Type, error) {
 	if len(op.In) > 2 && op.In[2] != nil && !op.In[2].Type.Equal(ir.T(x.DType, n)) {
 		return wrong("bias is %s, want %s", op.In[2].Type, ir.T(x.DType, n))
 	}
-	return types(ir.T(x.DType, append(slices.Clone(batch), m, n)...))
+	out, err := productType(x.DType, op.Attrs.(MatMulAttrs).Out)
+	if err != nil {
+		return nil, err
+	}
+	return types(ir.T(out, append(slices.Clone(batch), m, n)...))
+}
+
+// productType is the type of a product of operands of type d when out is asked for.
+func productType(d, out dtype.DType) (dtype.DType, error) {
+	switch {
+	case out == dtype.Invalid || out == d:
+		return d, nil
+	case out == dtype.F32 && half(d):
+		return out, nil
+	}
+	return d, fmt.Errorf("the result is asked for as %s, operands are %s", out, d)
 }

@@ -23,18 +23,19 @@ func init() {
 				sample(MatMulAttrs{}, []int{4, 6}, []int{6, 2}),
 				sample(MatMulAttrs{TransA: true}, []int{6, 4}, []int{6, 2}),
 				sample(MatMulAttrs{TransB: true}, []int{4, 6}, []int{2, 6}, []int{2}),
-				sample(MatMulAttrs{true, true}, []int{6, 4}, []int{2, 6}),
+				sample(MatMulAttrs{TransA: true, TransB: true}, []int{6, 4}, []int{2, 6}),
 				sample(MatMulAttrs{}, []int{2, 2, 4, 6}, []int{2, 2, 6, 2}),
 				sample(MatMulAttrs{TransA: true}, []int{2, 6, 4}, []int{2, 6, 2}),
 				sample(MatMulAttrs{TransB: true}, []int{2, 4, 6}, []int{2, 2, 6}),
-				sample(MatMulAttrs{true, true}, []int{2, 6, 4}, []int{2, 2, 6}),
+				sample(MatMulAttrs{TransA: true, TransB: true}, []int{2, 6, 4}, []int{2, 2, 6}),
 				sample(MatMulAttrs{}, []int{2, 4, 6}, []int{6, 2}, []int{2}),
 				sample(MatMulAttrs{TransB: true}, []int{2, 4, 6}, []int{2, 6}),
 				sample(MatMulAttrs{TransA: true}, []int{2, 6, 4}, []int{6, 2}),
-				sample(MatMulAttrs{true, true}, []int{2, 6, 4}, []int{2, 6}),
+				sample(MatMulAttrs{TransA: true, TransB: true}, []int{2, 6, 4}, []int{2, 6}),
 				of(dtype.F64, sample(MatMulAttrs{}, []int{2, 5, 6}, []int{6, 2}, []int{2})),
-				of(dtype.F64, sample(MatMulAttrs{true, true}, []int{6, 5}, []int{3, 6}, []int{3})),
+				of(dtype.F64, sample(MatMulAttrs{TransA: true, TransB: true}, []int{6, 5}, []int{3, 6}, []int{3})),
 				of(dtype.F16, sample(MatMulAttrs{}, []int{5, 6}, []int{6, 2}, []int{2})),
+				of(dtype.BF16, sample(MatMulAttrs{TransA: true, Out: dtype.F32}, []int{6, 5}, []int{6, 3})),
 				of(dtype.I32, sample(MatMulAttrs{TransA: true}, []int{2, 6, 4}, []int{2, 6, 3})),
 				of(dtype.U8, sample(MatMulAttrs{TransB: true}, []int{4, 60}, []int{3, 60})),
 			}
@@ -93,7 +94,7 @@ func rows(b *ir.Builder, x *ir.Value) *ir.Value {
 }
 
 func matMulVJP(b *ir.Builder, op *ir.Op, dys []*ir.Value) []*ir.Value {
-	a, x, y, dy := op.Attrs.(MatMulAttrs), op.In[0], op.In[1], dys[0]
+	a, x, y, dy := op.Attrs.(MatMulAttrs), op.In[0], op.In[1], Cast(b, dys[0], op.In[0].Type.DType)
 	out := make([]*ir.Value, len(op.In))
 	switch {
 	case !a.TransA:
@@ -116,7 +117,7 @@ func matMulVJP(b *ir.Builder, op *ir.Op, dys []*ir.Value) []*ir.Value {
 		out[1] = MatMulT(b, x, dy, !transA, false)
 	}
 	if v := bias(op); v != nil {
-		flat := rows(b, dys[0])
+		flat := rows(b, Cast(b, dys[0], v.Type.DType))
 		out[2] = Reshape(b, ReduceSum(b, flat, 0), v.Type.Dims)
 	}
 	return out

@@ -15,10 +15,19 @@ var (
 	XentBothDef = ir.NewOp("xent_both")
 )
 
+// sumType is the type of sums over elements of type d: f32 of narrower floats.
+func sumType(d dtype.DType) dtype.DType {
+	if half(d) {
+		return dtype.F32
+	}
+	return d
+}
+
 // XentAttrs: rows whose target is IgnoreIndex have loss 0 and no gradient.
 type XentAttrs struct{ IgnoreIndex int }
 
-// Xent gives loss[R] = log(sum(exp(logits))) - logits[target] for logits[R,C] and an integer target[R]. A target
+// Xent gives loss[R] = log(sum(exp(logits))) - logits[target] for logits[R,C] and an integer target[R]; the losses of logits
+// in half precision, and their gradients, are f32. A target
 // outside [0,C) that is not ignoreIndex is an error when the program runs. Targets are cast to i64, which kernels read.
 func Xent(b *ir.Builder, logits, target *ir.Value, ignoreIndex int) *ir.Value {
 	return b.Emit(XentDef, XentAttrs{ignoreIndex}, logits, Cast(b, target, dtype.I64))
@@ -38,13 +47,13 @@ func XentBoth(b *ir.Builder, logits, target, weight *ir.Value, ignoreIndex int) 
 // inferXent is the Infer of all three.
 func inferXent(op *ir.Op) ([]ir.Type, error) {
 	t := op.In[0].Type
-	if err := sameFloat(op, 0, 2); err != nil {
+	if err := sameFloat(op, 0); err != nil {
 		return nil, err
 	}
 	if len(t.Dims) != 2 {
 		return nil, fmt.Errorf("operand 0 has %d dimensions, must be [rows,classes]", len(t.Dims))
 	}
-	rows := ir.T(t.DType, t.Dims[0])
+	rows := ir.T(sumType(t.DType), t.Dims[0])
 	target := op.In[1].Type
 	if !target.DType.IsInt() || !target.With(rows.DType).Equal(rows) {
 		return nil, fmt.Errorf("operand 1 is %s, must be %d integers", target, t.Dims[0])

@@ -52,7 +52,7 @@ func xentDecompose(parts func(b *ir.Builder, op *ir.Op) []*ir.Value) func(b *ir.
 // evalXent evaluates all three. A row with a target out of range is NaN: programs stop there.
 func evalXent(op *ir.Op, in []*ir.Array) []*ir.Array {
 	n, ignore := in[0].Type.Dims[1], op.Attrs.(XentAttrs).IgnoreIndex
-	loss, grad := ir.NewArray(ir.T(in[0].Type.DType, in[0].Type.Dims[0])), ir.NewArray(in[0].Type)
+	loss, grad := ir.NewArray(ir.T(sumType(in[0].Type.DType), in[0].Type.Dims[0])), ir.NewArray(in[0].Type)
 	for r, t := range in[1].I {
 		w, x := 1.0, in[0].F[r*n:(r+1)*n]
 		if len(in) > 2 {

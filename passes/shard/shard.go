@@ -287,7 +287,7 @@ func (a *annotator) reorder() int {
 			if len(op.In) > 2 {
 				bias = op.In[2]
 			}
-			return []*ir.Value{ops.MatMulBias(b, xr, yr, bias, true, false)}
+			return []*ir.Value{ops.MatMulOf(b, at, xr, yr, bias)}
 		}
 		return nil
 	})

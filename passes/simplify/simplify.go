@@ -169,7 +169,7 @@ func matmuls(c *pass.Context, f *ir.Func) int {
 			} else {
 				y = op.In[1]
 			}
-			return []*ir.Value{ops.MatMulBias(b, x, y, biasOf(op), a.TransA, a.TransB)}
+			return []*ir.Value{ops.MatMulOf(b, a, x, y, biasOf(op))}
 		case ops.TransposeDef:
 			m := algebra.Made(op.In[0], ops.MatMulDef)
 			if m == nil || len(uses[op.In[0]]) != 1 || !swapsLastTwo(op.Attrs.(ops.TransposeAttrs).Perm) ||
@@ -177,7 +177,8 @@ func matmuls(c *pass.Context, f *ir.Func) int {
 				return nil
 			}
 			a := m.Attrs.(ops.MatMulAttrs)
-			return []*ir.Value{ops.MatMulT(b, m.In[1], m.In[0], !a.TransB, !a.TransA)}
+			a.TransA, a.TransB = !a.TransB, !a.TransA
+			return []*ir.Value{ops.MatMulOf(b, a, m.In[1], m.In[0], nil)}
 		}
 		return nil
 	})
