@@ -22,11 +22,11 @@ import (
 //	test   only tests import these
 const layers = `
 both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule distributed/topo
-both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc
+both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib
 
-run   runtime/mem runtime/trace runtime/device/cpu runtime/device distributed/comm
+run   runtime/mem runtime/trace runtime/device/cpu runtime/device runtime/device/cuda/driver distributed/comm
 test  distributed/comm/commtest
-run   distributed/comm/mpi distributed/comm/nccl
+run   distributed/comm/mpi distributed/comm/nccl runtime/device/cuda
 run   runtime/data runtime/ckpt
 run   runtime/train
 
@@ -78,15 +78,15 @@ var towers = map[string][]string{
 
 // outside lists who may import which third-party module. Everything else is the standard library.
 var outside = map[string]string{
-	"frontend/onnx/onnxpb":  "github.com/gogo/protobuf",
-	"examples/onnxgo":       "github.com/owulveryck/onnx-go gorgonia.org/tensor",
-	"frontend/onnx/onnxgo":  "go4.org/unsafe/assume-no-moving-gc github.com/owulveryck/onnx-go gonum.org/v1/gonum gorgonia.org/tensor github.com/gogo/protobuf",
-	"distributed/comm/nccl": "github.com/ebitengine/purego",
-	"runtime/nvrtc":         "github.com/ebitengine/purego",
-	"codegen/rank":          "github.com/dave/jennifer",
-	"cmd/gtc":               "github.com/spf13/cobra github.com/spf13/pflag",
-	"passes":                "golang.org/x/tools",
-	"ir/irtest":             "golang.org/x/tools",
+	"frontend/onnx/onnxpb": "github.com/gogo/protobuf",
+	"examples/onnxgo":      "github.com/owulveryck/onnx-go gorgonia.org/tensor",
+	"frontend/onnx/onnxgo": "go4.org/unsafe/assume-no-moving-gc github.com/owulveryck/onnx-go gonum.org/v1/gonum gorgonia.org/tensor github.com/gogo/protobuf",
+	"runtime/dynlib":       "github.com/ebitengine/purego",
+	"runtime/nvrtc":        "github.com/ebitengine/purego",
+	"codegen/rank":         "github.com/dave/jennifer",
+	"cmd/gtc":              "github.com/spf13/cobra github.com/spf13/pflag",
+	"passes":               "golang.org/x/tools",
+	"ir/irtest":            "golang.org/x/tools",
 }
 
 // crossings are the only imports of run-time packages from the compiler: the plan's structs, the formats of the

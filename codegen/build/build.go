@@ -164,7 +164,7 @@ func main() { train.Ranks(prog0.Programs) }
 `
 
 // unvendored are folders of the run-time that only tests need, or programs for GPUs.
-var unvendored = []string{"testdata", "commtest", "nccl"}
+var unvendored = []string{"testdata", "commtest", "nccl", "cuda", "dynlib"}
 
 // vendor adds the run-time's source, without tests, and vendor/modules.txt.
 func vendor(files map[string][]byte, f *Folder) error {

@@ -261,7 +261,7 @@ func (ch *channel) reduceOnHost(c *comm.Call) error {
 		}
 	}
 	lib := ch.d.lib
-	if err := lib.cuda("cuStreamSynchronize", lib.synchronize(ch.stream)); err != nil {
+	if err := lib.cuda.Synchronize(ch.stream); err != nil {
 		return err
 	}
 	if c.Op == comm.OpReduce && ch.rank != c.Root {

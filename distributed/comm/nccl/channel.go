@@ -2,7 +2,6 @@ package nccl
 
 import (
 	"runtime"
-	"unsafe"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 )
@@ -46,7 +45,7 @@ func (ch *channel) work(id uniqueID) {
 	for c := range ch.jobs {
 		err := ch.run(c)
 		if err == nil {
-			err = ch.d.lib.cuda("cuStreamSynchronize", ch.d.lib.synchronize(ch.stream))
+			err = ch.d.lib.cuda.Synchronize(ch.stream)
 		}
 		ch.done <- err
 	}
@@ -54,22 +53,23 @@ func (ch *channel) work(id uniqueID) {
 	lib.destroy(ch.nccl)
 	for _, m := range ch.stage {
 		if m.size > 0 {
-			lib.free(m.at)
+			lib.cuda.Free(m.at)
 		}
 	}
-	lib.streamDestroy(ch.stream)
+	lib.cuda.DestroyStream(ch.stream)
 	ch.done <- nil
 }
 
 func (ch *channel) start(id uniqueID) error {
 	lib := ch.d.lib
-	if err := lib.cuda("cuCtxSetCurrent", lib.setContext(ch.d.context)); err != nil {
+	if err := lib.cuda.SetContext(ch.d.context); err != nil {
 		return err
 	}
-	const nonBlocking = 1 // CU_STREAM_NON_BLOCKING
-	if err := lib.cuda("cuStreamCreate", lib.streamCreate(&ch.stream, nonBlocking)); err != nil {
+	stream, err := lib.cuda.NewStream(0)
+	if err != nil {
 		return err
 	}
+	ch.stream = stream
 	return lib.nccl("ncclCommInitRank", lib.initRank(&ch.nccl, int32(ch.ranks), id, int32(ch.rank)))
 }
 
@@ -111,31 +111,24 @@ func (ch *channel) room(i int, n int) (uintptr, error) {
 	}
 	lib := ch.d.lib
 	if m.size > 0 {
-		if err := lib.cuda("cuMemFree", lib.free(m.at)); err != nil {
+		if err := lib.cuda.Free(m.at); err != nil {
 			return 0, err
 		}
 		m.size = 0
 	}
-	if err := lib.cuda("cuMemAlloc", lib.alloc(&m.at, uintptr(n))); err != nil {
+	at, err := lib.cuda.Alloc(n)
+	if err != nil {
 		return 0, err
 	}
-	m.size = uintptr(n)
+	m.at, m.size = at, uintptr(n)
 	return m.at, nil
 }
 
 // put copies b to the device, get from it.
 func (ch *channel) put(at uintptr, b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	lib := ch.d.lib
-	return lib.cuda("cuMemcpyHtoDAsync", lib.toDevice(at, unsafe.Pointer(&b[0]), uintptr(len(b)), ch.stream))
+	return ch.d.lib.cuda.ToDevice(at, b, ch.stream)
 }
 
 func (ch *channel) get(b []byte, at uintptr) error {
-	if len(b) == 0 {
-		return nil
-	}
-	lib := ch.d.lib
-	return lib.cuda("cuMemcpyDtoHAsync", lib.toHost(unsafe.Pointer(&b[0]), at, uintptr(len(b)), ch.stream))
+	return ch.d.lib.cuda.ToHost(b, at, ch.stream)
 }

@@ -58,14 +58,15 @@ var site = &comm.Site{Collective: "start of NCCL", Tensor: "nccl id"}
 
 func newDriver(lib *library, base comm.Communicator, opt comm.Options) (*driver, error) {
 	d := &driver{lib: lib, base: base, opt: opt, to: map[int]*channel{}, from: map[int]*channel{}}
-	var n, dev int32
-	if err := lib.cuda("cuDeviceGetCount", lib.deviceCount(&n)); err != nil {
+	n, err := lib.cuda.Devices()
+	if err != nil {
 		return nil, err
 	}
-	if err := lib.cuda("cuDeviceGet", lib.device(&dev, int32(opt.LocalRank)%n)); err != nil {
+	dev, err := lib.cuda.Device(opt.LocalRank % max(n, 1))
+	if err != nil {
 		return nil, err
 	}
-	if err := lib.cuda("cuDevicePrimaryCtxRetain", lib.retainContext(&d.context, dev)); err != nil {
+	if d.context, err = lib.cuda.Retain(dev); err != nil {
 		return nil, err
 	}
 	var id uniqueID
@@ -77,7 +78,6 @@ func newDriver(lib *library, base comm.Communicator, opt comm.Options) (*driver,
 	if err := base.Broadcast(site, id.internal[:], comm.U8, 0); err != nil {
 		return nil, err
 	}
-	var err error
 	d.all, err = d.channel(id, base.Size(), base.Rank())
 	return d, err
 }

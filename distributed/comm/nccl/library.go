@@ -24,21 +24,16 @@ package nccl
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
-	"unsafe"
-
-	"github.com/ebitengine/purego"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
+	cuda "github.com/gtc-compiler/gtc/runtime/device/cuda/driver"
+	"github.com/gtc-compiler/gtc/runtime/dynlib"
 )
 
-// The environment variables that name the libraries' files, where the system's
-// search does not find them.
-const (
-	LibraryVariable = "GTC_NCCL_LIB"
-	DriverVariable  = "GTC_CUDA_LIB"
-)
+// LibraryVariable names the library's file, where the system's search does not
+// find it. That of the CUDA driver is cuda.Variable.
+const LibraryVariable = "GTC_NCCL_LIB"
 
 // uniqueID is ncclUniqueId: how the ranks of a group find each other.
 type uniqueID struct{ internal [128]byte }
@@ -67,11 +62,12 @@ var dataTypes = [...]int32{
 // redOps are ncclRedOp_t by comm's reductions.
 var redOps = [...]int32{comm.Sum: 0, comm.Prod: 1, comm.Max: 2, comm.Min: 3, comm.Avg: 4}
 
-// library is the functions of NCCL and of the CUDA driver, all of which return
-// 0 when all is well. Addresses on the device, streams and communicators are
+// library is the functions of NCCL, all of which return 0 when all is well, and
+// the CUDA driver. Addresses on the device, streams and communicators are
 // numbers here.
 type library struct {
 	version int32
+	cuda    *cuda.Driver
 
 	getUniqueID   func(id *uniqueID) int32
 	initRank      func(c *uintptr, ranks int32, id uniqueID, rank int32) int32
@@ -87,79 +83,37 @@ type library struct {
 	reduceScatter func(src, dst uintptr, n uintptr, dt, op int32, c, stream uintptr) int32
 	send          func(src uintptr, n uintptr, dt, peer int32, c, stream uintptr) int32
 	recv          func(dst uintptr, n uintptr, dt, peer int32, c, stream uintptr) int32
-
-	deviceCount   func(n *int32) int32
-	device        func(dev *int32, ordinal int32) int32
-	retainContext func(ctx *uintptr, dev int32) int32
-	setContext    func(ctx uintptr) int32
-	alloc         func(at *uintptr, bytes uintptr) int32
-	free          func(at uintptr) int32
-	toDevice      func(dst uintptr, src unsafe.Pointer, bytes uintptr, stream uintptr) int32
-	toHost        func(dst unsafe.Pointer, src uintptr, bytes uintptr, stream uintptr) int32
-	streamCreate  func(stream *uintptr, flags uint32) int32
-	streamDestroy func(stream uintptr) int32
-	synchronize   func(stream uintptr) int32
-	errorName     func(code int32, text **byte) int32
 }
 
 // open finds both libraries, once.
 var open = sync.OnceValues(func() (*library, error) {
-	nccl, err := dlopen(LibraryVariable, "libnccl.so.2", "libnccl.so")
+	nccl, err := dynlib.Open(LibraryVariable, "libnccl.so.2", "libnccl.so")
 	if err != nil {
 		return nil, fmt.Errorf("no NCCL: %w (%s can name its file)", err, LibraryVariable)
 	}
-	cuda, err := dlopen(DriverVariable, "libcuda.so.1", "libcuda.so")
-	if err != nil {
-		return nil, fmt.Errorf("no CUDA driver, so no GPU: %w (%s can name its file)", err, DriverVariable)
-	}
 	l := &library{}
-	if err := l.bindNCCL(nccl); err != nil {
+	if l.cuda, err = cuda.Open(); err != nil {
 		return nil, err
 	}
-	if err := l.bindCUDA(cuda); err != nil {
+	if err := l.bindNCCL(nccl); err != nil {
 		return nil, err
 	}
 	return l, nil
 })
-
-func dlopen(variable string, names ...string) (uintptr, error) {
-	if name := os.Getenv(variable); name != "" {
-		names = []string{name}
-	}
-	var all error
-	for _, name := range names {
-		h, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
-		if err == nil {
-			return h, nil
-		}
-		all = errors.Join(all, err)
-	}
-	return 0, all
-}
-
-// bind makes the function name of library h callable as *f.
-func bind(h uintptr, f any, name string) error {
-	at, err := purego.Dlsym(h, name)
-	if err != nil {
-		return fmt.Errorf("the library has no %s: it is too old: %w", name, err)
-	}
-	purego.RegisterFunc(f, at)
-	return nil
-}
 
 // bindNCCL takes NCCL's functions, and its version, which must be 2.10 or newer
 // (the first with bf16).
 func (l *library) bindNCCL(h uintptr) error {
 	var getVersion func(*int32) int32
 	err := errors.Join(
-		bind(h, &getVersion, "ncclGetVersion"),
-		bind(h, &l.getUniqueID, "ncclGetUniqueId"), bind(h, &l.initRank, "ncclCommInitRank"),
-		bind(h, &l.destroy, "ncclCommDestroy"), bind(h, &l.abort, "ncclCommAbort"),
-		bind(h, &l.errorString, "ncclGetErrorString"),
-		bind(h, &l.groupStart, "ncclGroupStart"), bind(h, &l.groupEnd, "ncclGroupEnd"),
-		bind(h, &l.allReduce, "ncclAllReduce"), bind(h, &l.reduce, "ncclReduce"), bind(h, &l.broadcast, "ncclBroadcast"),
-		bind(h, &l.allGather, "ncclAllGather"), bind(h, &l.reduceScatter, "ncclReduceScatter"),
-		bind(h, &l.send, "ncclSend"), bind(h, &l.recv, "ncclRecv"),
+		dynlib.Bind(h, &getVersion, "ncclGetVersion"),
+		dynlib.Bind(h, &l.getUniqueID, "ncclGetUniqueId"), dynlib.Bind(h, &l.initRank, "ncclCommInitRank"),
+		dynlib.Bind(h, &l.destroy, "ncclCommDestroy"), dynlib.Bind(h, &l.abort, "ncclCommAbort"),
+		dynlib.Bind(h, &l.errorString, "ncclGetErrorString"),
+		dynlib.Bind(h, &l.groupStart, "ncclGroupStart"), dynlib.Bind(h, &l.groupEnd, "ncclGroupEnd"),
+		dynlib.Bind(h, &l.allReduce, "ncclAllReduce"), dynlib.Bind(h, &l.reduce, "ncclReduce"), dynlib.Bind(h, &l.broadcast, "ncclBroadcast"),
+		dynlib.Bind(h, &l.allGather, "ncclAllGather"), dynlib.Bind(h, &l.reduceScatter, "ncclReduceScatter"),
+		dynlib.Bind(h, &l.send, "ncclSend"), dynlib.Bind(h, &l.recv, "ncclRecv"),
 	)
 	if err != nil {
 		return err
@@ -172,49 +126,6 @@ func (l *library) bindNCCL(h uintptr) error {
 		return fmt.Errorf("NCCL is of version %d, and 2.10 is the oldest that serves", l.version)
 	}
 	return nil
-}
-
-// bindCUDA takes the driver's functions and starts it.
-func (l *library) bindCUDA(h uintptr) error {
-	var start func(flags uint32) int32
-	err := errors.Join(
-		bind(h, &start, "cuInit"), bind(h, &l.deviceCount, "cuDeviceGetCount"), bind(h, &l.device, "cuDeviceGet"),
-		bind(h, &l.retainContext, "cuDevicePrimaryCtxRetain"), bind(h, &l.setContext, "cuCtxSetCurrent"),
-		bind(h, &l.alloc, "cuMemAlloc_v2"), bind(h, &l.free, "cuMemFree_v2"),
-		bind(h, &l.toDevice, "cuMemcpyHtoDAsync_v2"), bind(h, &l.toHost, "cuMemcpyDtoHAsync_v2"),
-		bind(h, &l.streamCreate, "cuStreamCreate"), bind(h, &l.streamDestroy, "cuStreamDestroy_v2"),
-		bind(h, &l.synchronize, "cuStreamSynchronize"), bind(h, &l.errorName, "cuGetErrorName"),
-	)
-	if err != nil {
-		return err
-	}
-	if err := l.cuda("cuInit", start(0)); err != nil {
-		return err
-	}
-	var n int32
-	if err := l.cuda("cuDeviceGetCount", l.deviceCount(&n)); err != nil {
-		return err
-	}
-	if n == 0 {
-		return errors.New("there is no GPU")
-	}
-	return nil
-}
-
-// cuda is the error of a driver's function.
-func (l *library) cuda(what string, code int32) error {
-	if code == 0 {
-		return nil
-	}
-	var text *byte
-	if l.errorName(code, &text) == 0 && text != nil {
-		n := 0
-		for *(*byte)(unsafe.Add(unsafe.Pointer(text), n)) != 0 {
-			n++
-		}
-		return fmt.Errorf("%s: %s", what, unsafe.String(text, n))
-	}
-	return fmt.Errorf("%s: error %d", what, code)
 }
 
 // nccl is the error of one of NCCL's functions.

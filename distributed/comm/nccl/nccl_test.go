@@ -13,6 +13,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
+	cuda "github.com/gtc-compiler/gtc/runtime/device/cuda/driver"
 )
 
 // realVariable asks for the machine's own NCCL and GPUs instead of the stand-in; tests/gpu/nccl.sh sets it.
@@ -41,7 +42,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	os.Setenv(LibraryVariable, lib)
-	os.Setenv(DriverVariable, lib)
+	os.Setenv(cuda.Variable, lib)
 	return m.Run()
 }
 
@@ -86,14 +87,14 @@ func TestConformance(t *testing.T) {
 	sizes := []int{2, 3, 4}
 	if os.Getenv(realVariable) != "" {
 		lib, _ := open()
-		var gpus int32
-		if err := lib.cuda("cuDeviceGetCount", lib.deviceCount(&gpus)); err != nil {
+		gpus, err := lib.cuda.Devices()
+		if err != nil {
 			t.Fatal(err)
 		}
 		if gpus < 2 {
 			t.Skipf("this machine has %d GPU, and NCCL takes one for each rank", gpus)
 		}
-		sizes = []int{2, int(gpus)}
+		sizes = []int{2, gpus}
 	}
 	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
