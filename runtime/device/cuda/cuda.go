@@ -21,7 +21,7 @@ type Device struct {
 	info    device.Info
 	bus     string // its place, by which the management library knows it
 
-	module    uintptr
+	modules   []uintptr
 	kernels   []uintptr // by number of a launch
 	names     []string
 	shared    map[uintptr]int // dynamic shared memory that a kernel may have, where that is more than the usual
@@ -222,8 +222,8 @@ func (d *Device) Close() error {
 	if d.arena != 0 {
 		try(driver.MemFree, d.arena)
 	}
-	if d.module != 0 {
-		try(driver.ModuleUnload, d.module)
+	for _, m := range d.modules {
+		try(driver.ModuleUnload, m)
 	}
 	try(driver.DevicePrimaryCtxRelease, uintptr(d.dev))
 	*d = Device{drv: d.drv, info: d.info}

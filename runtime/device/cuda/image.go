@@ -1,10 +1,12 @@
 package cuda
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
 )
 
@@ -21,27 +23,57 @@ func (d *Device) load(code *device.Code, log func(string, ...any)) error {
 		return d.unsuited(code)
 	}
 	d.info.Image = image.Arch
-	data := image.Data
-	if image.Arch == source {
-		var err error
-		if data, err = compile(image.Data, d.info.Arch, log); err != nil {
+	units := []abi.Unit{{Kernels: make([]int, len(code.Kernels)), Data: image.Data}}
+	for i := range code.Kernels {
+		units[0].Kernels[i] = i
+	}
+	var err error
+	switch image.Arch {
+	case host:
+	case source:
+		if units[0].Data, err = compile(image.Data, d.info.Arch, log); err != nil {
 			return fmt.Errorf("%w\n  %s", d.unsuited(code), err)
 		}
+	default:
+		if units, err = abi.UnpackUnits(image.Data); err != nil {
+			return fmt.Errorf("BUG: the kernels for %s: %w", image.Arch, err)
+		}
 	}
-	if !strings.HasPrefix(string(data), "\x7fELF") { // PTX is a C string
+	d.names, d.kernels = code.Kernels, make([]uintptr, len(code.Kernels))
+	for _, u := range units {
+		if err := d.loadUnit(&u, image.Arch); err != nil {
+			return err
+		}
+	}
+	for i, k := range d.kernels {
+		if k == 0 {
+			return fmt.Errorf("BUG: the kernels for %s have no %s", image.Arch, d.names[i])
+		}
+	}
+	return nil
+}
+
+// loadUnit loads some of the kernels.
+func (d *Device) loadUnit(u *abi.Unit, arch string) error {
+	data := u.Data
+	if len(data) == 0 {
+		return fmt.Errorf("BUG: kernels for %s of no bytes", arch)
+	}
+	if !bytes.HasPrefix(data, []byte("\x7fELF")) { // PTX is a C string
 		data = append(data[:len(data):len(data)], 0)
 	}
 	module, err := d.drv.Load(data)
 	if err != nil {
-		return d.during("loading the kernels for "+image.Arch, err)
+		return d.during("loading the kernels for "+arch, err)
 	}
-	d.module, d.names = module, code.Kernels
-	for _, name := range code.Kernels {
-		f, err := d.drv.Function(module, name)
-		if err != nil {
-			return d.during("finding kernel "+name, err)
+	d.modules = append(d.modules, module)
+	for _, k := range u.Kernels {
+		if k < 0 || k >= len(d.names) {
+			return fmt.Errorf("BUG: kernel %d of %d", k, len(d.names))
 		}
-		d.kernels = append(d.kernels, f)
+		if d.kernels[k], err = d.drv.Function(module, d.names[k]); err != nil {
+			return d.during("finding kernel "+d.names[k], err)
+		}
 	}
 	return nil
 }
