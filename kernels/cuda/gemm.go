@@ -1,0 +1,112 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+func init() {
+	templates["Gemm"] = template{native: gemmNative, lower: lowerGemm}
+}
+
+// Activations of a product, as kernels/cpu numbers them. The derivatives multiply by that of the activation at aux.
+const (
+	actNone     = 0
+	actRelu     = 1
+	actGeluTanh = 2
+	actGeluErf  = 3
+	derivative  = 4 // added to an activation: its derivative
+)
+
+// gemm is a product as kernels see it. See GemmPointers of gemm.cuh for the operands.
+type gemm struct {
+	batch, m, n, k            int
+	transA, transB            bool
+	strideA, strideB, strideC int
+	act                       int
+	alpha                     float64
+	writesAux                 bool
+	in, bias, out             dtype.DType // bias is Invalid where there is none
+	tf32                      bool
+
+	a, b, biasAt, add, c, aux int // pointer numbers of the call, or Nil
+}
+
+var floats = []dtype.DType{dtype.F32, dtype.BF16, dtype.F16}
+
+// gemmNative: operands of one type, a result of that or f32, and a bias of either.
+func gemmNative(types []dtype.DType) bool {
+	if len(types) != 4 {
+		return false
+	}
+	a, bias, c := types[0], types[2], types[3]
+	return slices.Contains(floats, a) && types[1] == a && (c == a || c == dtype.F32) && (bias == dtype.Invalid || bias == a || bias == dtype.F32)
+}
+
+// lowerGemm plans Gemm, whose integers kernels/cpu documents.
+func lowerGemm(c Call) (*Plan, error) {
+	if len(c.Ints) != 11 {
+		return nil, fmt.Errorf("BUG: Gemm takes 11 integers, not %d", len(c.Ints))
+	}
+	i := c.Ints
+	g := &gemm{batch: i[0], m: i[1], n: i[2], k: i[3], transA: i[4] != 0, transB: i[5] != 0, strideA: i[6], strideB: i[7], strideC: i[8],
+		act: i[9], alpha: 1, in: c.Types[0], bias: c.Types[2], out: c.Types[3], tf32: c.Compute == "tf32", a: 0, b: 1, biasAt: Nil, add: Nil, c: 3, aux: Nil}
+	if g.bias != dtype.Invalid {
+		g.biasAt = 2
+	}
+	if i[10] != 0 {
+		g.add = 3
+	}
+	return g.plan()
+}
+
+// plan is the product for a library, and gtc's own kernel.
+func (g *gemm) plan() (*Plan, error) {
+	if g.act < actNone || g.act > actGeluErf+derivative || g.act == derivative {
+		return nil, fmt.Errorf("BUG: Gemm has no activation %d", g.act)
+	}
+	k, work, err := g.kernel()
+	if err != nil {
+		return nil, err
+	}
+	return &Plan{Kernels: []Kernel{k}, Product: g.product(), Workspace: work}, nil
+}
+
+// product is what a library is asked for.
+func (g *gemm) product() *abi.Product {
+	pick := func(trans bool, a, b int) int {
+		if trans {
+			return a
+		}
+		return b
+	}
+	p := &abi.Product{M: g.m, N: g.n, K: g.k, Batch: g.batch, TransA: g.transA, TransB: g.transB, LDA: pick(g.transA, g.m, g.k), LDB: pick(g.transB, g.k, g.n),
+		LDC: g.n, StrideA: g.strideA, StrideB: g.strideB, StrideC: g.strideC, TypeA: g.in.String(), TypeB: g.in.String(), TypeC: g.out.String(),
+		Compute: "f32", Accumulate: g.add == g.c, Epilogue: g.epilogue(), A: g.a, B: g.b, C: g.c, Bias: g.biasAt, Aux: g.aux}
+	if g.tf32 && g.in == dtype.F32 {
+		p.Compute = "tf32"
+	}
+	if g.bias != dtype.Invalid {
+		p.TypeBias = g.bias.String()
+	}
+	return p
+}
+
+// epilogue names what follows the sum: bias, then one of relu, gelu, gelu_erf, drelu, dgelu, dgelu_erf, then aux.
+func (g *gemm) epilogue() string {
+	var words []string
+	if g.bias != dtype.Invalid {
+		words = append(words, "bias")
+	}
+	if g.act != actNone {
+		words = append(words, strings.Repeat("d", g.act/derivative)+[]string{"", "relu", "gelu", "gelu_erf"}[g.act%derivative])
+	}
+	if g.writesAux {
+		words = append(words, "aux")
+	}
+	return strings.Join(words, "_")
+}
