@@ -76,16 +76,23 @@ func (g *gemm) plan() (*Plan, error) {
 	return &Plan{Kernels: []Kernel{k}, Product: g.product(), Workspace: work}, nil
 }
 
+// lines are the lengths of the operands' rows as stored.
+func (g *gemm) lines() (a, b int) {
+	a, b = g.k, g.n
+	if g.transA {
+		a = g.m
+	}
+	if g.transB {
+		b = g.k
+	}
+	return a, b
+}
+
 // product is what a library is asked for.
 func (g *gemm) product() *abi.Product {
-	pick := func(trans bool, a, b int) int {
-		if trans {
-			return a
-		}
-		return b
-	}
-	p := &abi.Product{M: g.m, N: g.n, K: g.k, Batch: g.batch, TransA: g.transA, TransB: g.transB, LDA: pick(g.transA, g.m, g.k), LDB: pick(g.transB, g.k, g.n),
-		LDC: g.n, StrideA: g.strideA, StrideB: g.strideB, StrideC: g.strideC, TypeA: g.in.String(), TypeB: g.in.String(), TypeC: g.out.String(),
+	lda, ldb := g.lines()
+	p := &abi.Product{M: g.m, N: g.n, K: g.k, Batch: g.batch, TransA: g.transA, TransB: g.transB, LDA: lda, LDB: ldb, LDC: g.n,
+		StrideA: g.strideA, StrideB: g.strideB, StrideC: g.strideC, TypeA: g.in.String(), TypeB: g.in.String(), TypeC: g.out.String(),
 		Compute: "f32", Accumulate: g.add == g.c, Epilogue: g.epilogue(), A: g.a, B: g.b, C: g.c, Bias: g.biasAt, Aux: g.aux}
 	if g.tf32 && g.in == dtype.F32 {
 		p.Compute = "tf32"

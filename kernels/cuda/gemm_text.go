@@ -24,6 +24,9 @@ func (g *gemm) kernel() (Kernel, int, error) {
 	if g.usesMMA() {
 		name, file, threads, shared, types = "mma", "gemm_mma.cuh", 32*t.p*t.q, t.mmaShared(g.in.Size()), ", "+cType(g.in)
 	}
+	if g.in.Size() == 2 && !g.evenLines() {
+		t.blocks = 1 // slabs come through registers
+	}
 	kind := strings.ToUpper(name[:1]) + name[1:] + "Tile"
 	call := fmt.Sprintf("gemm_%s<%s, gtc::%s<%d, %d, %d, %d, %d, %d, %d>, %s%s>", name, g.shape(), kind, t.bm, t.bn, t.bk, t.p, t.q, t.r, splits, g.end(), types)
 	tiles := ceil(g.m, t.bm) * ceil(g.n, t.bn) * g.batch
@@ -66,6 +69,12 @@ func (t tile) simtShared() int {
 
 func (t tile) mmaShared(size int) int {
 	return max(t.r*(t.bm+t.bn)*t.bk*size, 4*t.p*t.q*16*(t.bn/t.q+8))
+}
+
+// evenLines reports whether rows of both operands start at multiples of 4 bytes in half precision.
+func (g *gemm) evenLines() bool {
+	a, b := g.lines()
+	return (a|b|g.strideA|g.strideB)%2 == 0
 }
 
 func (g *gemm) shape() string {

@@ -18,7 +18,7 @@ type tile struct {
 // what a step loads from shared memory for each multiplication; no GPU was at hand to measure them.
 var (
 	simtTiles = []tile{
-		{128, 128, 16, 8, 8, 1, 2, 0.80},
+		{128, 128, 8, 8, 8, 1, 2, 0.80},
 		{64, 128, 16, 8, 8, 1, 3, 0.70},
 		{128, 64, 16, 8, 8, 1, 3, 0.70},
 		{64, 64, 16, 8, 4, 1, 4, 0.60},
