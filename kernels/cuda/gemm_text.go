@@ -22,7 +22,7 @@ func (g *gemm) kernel() (Kernel, int, error) {
 	t, splits := g.choose()
 	name, file, threads, shared, types := "simt", "gemm_simt.cuh", t.bm/t.p*(t.bn/t.q)*t.r, t.simtShared(), ""
 	if g.usesMMA() {
-		name, file, threads, shared, types = "mma", "gemm_mma.cuh", 32*t.p*t.q, t.mmaShared(g.in.Size()), ", "+cType(g.in)
+		name, file, threads, shared, types = "mma", "gemm_mma.cuh", 32*t.p*t.q, t.mmaShared(g.in.Size()), ", "+gemmType(g.in)
 	}
 	if g.in.Size() == 2 && !g.evenLines() {
 		t.blocks = 1 // slabs come through registers
@@ -93,7 +93,7 @@ func (g *gemm) args() []Ref {
 
 // text is the CUDA C++ of a kernel that does call; bounds are its threads and the blocks of a multiprocessor.
 func (g *gemm) text(call, bounds string) string {
-	in, out, bias := cType(g.in), cType(g.out), cType(g.bias)
+	in, out, bias := gemmType(g.in), gemmType(g.out), gemmType(g.bias)
 	return fmt.Sprintf(`extern "C" __global__ void __launch_bounds__(%s) NAME(const %s* a, const %s* b, const %s* bias, const %s* add, %s* c, %s* aux, float* partial, gtc::u32* count)
 {
 	gtc::%s(gtc::GemmPointers<%s, %s, %s>{a, b, bias, add, c, aux, partial, count, %sf});
@@ -110,8 +110,8 @@ func cFloat(x float64) string {
 	return s
 }
 
-// cType is the name of an element type in CUDA C++, float where there is none.
-func cType(d dtype.DType) string {
+// gemmType is the name of an element type in CUDA C++, float where there is none.
+func gemmType(d dtype.DType) string {
 	switch d {
 	case dtype.BF16:
 		return "gtc::bf16"
