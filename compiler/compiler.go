@@ -35,6 +35,7 @@ type Options struct {
 	Out    string            // output folder
 	Build  bool              // also build bin/rank-N
 	Comm   string            // what they talk by: local (or empty) or mpi
+	CUDA   string            // folder of a CUDA toolkit, whose compiler makes the kernels of target cuda; "": the usual places
 	Source bool              // also keep the model and the options in the folder, so that it explains and exports itself
 	Flags  map[string]string // as given, for the record in gtc.json
 
@@ -101,7 +102,7 @@ func LowerTo(o *Options, last string, use func(*Result) error) error {
 
 // Makers tells which C function, template or collective makes each stored value of a lowered module.
 func (r *Result) Makers() (map[*ir.Value]string, error) {
-	src, err := rank.Generate("prog0", programs(r)...)
+	src, err := rank.Generate("prog0", rank.Target{Options: r.Context.Opt}, programs(r)...)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +160,7 @@ func Run(ctx context.Context, o *Options) (*Result, error) {
 		return res, err
 	}
 	start := time.Now()
-	if err := generate(o, res); err != nil {
+	if err := generate(ctx, o, res); err != nil {
 		return res, err
 	}
 	if o.Source {
@@ -179,7 +180,7 @@ func binaries(ctx context.Context, o *Options, ranks int) error {
 	if o.Building != nil {
 		defer o.Building()()
 	}
-	return build.Binaries(ctx, o.Out, ranks, o.Comm)
+	return build.Binaries(ctx, o.Out, build.How{Ranks: ranks, Comm: o.Comm, GPU: o.Pass.Cuda()})
 }
 
 // write completes the folder and puts it on disk, weights included. The manifest is the first result's.

@@ -9,6 +9,7 @@ import (
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/compiler/proof"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Several compiles one model with several optimizers into one folder, o.Out: programs that share their kernels, and one
@@ -29,7 +30,7 @@ func Several(ctx context.Context, o *Options, optimizers []pass.Optimizer) ([]*R
 		results = append(results, res)
 	}
 	start := time.Now()
-	if err := generate(o, results...); err != nil {
+	if err := generate(ctx, o, results...); err != nil {
 		return nil, err
 	}
 	err := binaries(ctx, o, results[0].Manifest.Ranks)
@@ -38,12 +39,15 @@ func Several(ctx context.Context, o *Options, optimizers []pass.Optimizer) ([]*R
 }
 
 // generate makes code of the results, which share a package, and writes the folder.
-func generate(o *Options, results ...*Result) error {
-	src, err := rank.Generate("prog0", programs(results...)...)
-	if err != nil {
-		return err
+func generate(ctx context.Context, o *Options, results ...*Result) error {
+	var src *rank.Source
+	var m *abi.Manifest
+	var err error
+	if o.Pass.Cuda() {
+		src, m, err = generateGPU(ctx, o, results...)
+	} else if src, err = rank.Generate("prog0", rank.Target{}, programs(results...)...); err == nil {
+		m, err = manifest(o, src, results...)
 	}
-	m, err := manifest(o, src, results...)
 	if err != nil {
 		return err
 	}
@@ -54,7 +58,7 @@ func generate(o *Options, results ...*Result) error {
 	for _, r := range results {
 		r.Manifest, r.Proof = m, proven
 	}
-	return write(o, &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: m.Ranks}, results...)
+	return write(o, &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: m.Ranks, GPU: o.Pass.Cuda()}, results...)
 }
 
 // programs are those of the results, one for each stage of a pipeline, in the manifest's order.

@@ -13,6 +13,7 @@ import (
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/compiler/proof"
 	"github.com/gtc-compiler/gtc/kernels/cpu"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
@@ -77,7 +78,7 @@ func (f *Folder) verifyPackage(name string) ([]string, error) {
 	if !bytes.Equal(files[planFile], plan) {
 		faults = append(faults, fmt.Sprintf("%s/%s, which the programs carry, is not %s", name, planFile, build.Marker))
 	}
-	if string(files[headerFile]) != cpu.MathHeader {
+	if f.Manifest.Target != pass.CUDA && string(files[headerFile]) != cpu.MathHeader {
 		faults = append(faults, fmt.Sprintf("%s/%s is not that of this gtc", name, headerFile))
 	}
 	delete(files, planFile)

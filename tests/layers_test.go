@@ -47,6 +47,7 @@ gtc   passes/compress passes/microbatch passes/shard passes/spmd passes/stage pa
 gtc   passes
 gtc   codegen/kernel codegen/c
 gtc   codegen/rank codegen/build
+gtc   codegen/image
 gtc   .
 test  codegen/codegentest
 gtc   compiler/proof

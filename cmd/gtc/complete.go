@@ -6,6 +6,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/spf13/cobra"
 )
 
@@ -29,7 +30,8 @@ func completions(cmd *cobra.Command) {
 		"loss":      {"cross_entropy", "mse", "l1", "huber", "bce", "bce_logits", "nll", "kl_div", "graph", "none"},
 		"optimizer": slices.Sorted(slices.Values(optimizer.Names())),
 		"schedule":  slices.Concat(rates, pipeline.Names()),
-		"precision": {"fp32"}, "target": {"cpu"},
+		"precision": {"fp32"}, "target": {pass.CPU, pass.CUDA},
+		"arch":    {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", pass.Host},
 		"disable": names, "stop-after": names, "run": names,
 		"format": {"onnx", "safetensors"},
 	} {
@@ -37,7 +39,7 @@ func completions(cmd *cobra.Command) {
 			cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
-	for _, flag := range []string{"dump", "keep", "out"} {
+	for _, flag := range []string{"dump", "keep", "out", "cuda-path"} {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Value.Type() == "string" {
 			cmd.MarkFlagDirname(flag)
 		}

@@ -68,7 +68,7 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	m.gradCommFlags(fs)
 	fs.BoolVar(&p.Reproducible, "reproducible", false, "the same bits in every layout of data-parallel ranks, micro-batches, stages and ZeRO: sums over all micro-batches follow one tree. Their number (--dp times --microbatches) is a power of two, and must be the same to compare")
 	fs.StringVar(&m.precision, "precision", "fp32", "fp32 (bf16, fp16 and tf32 are not supported yet)")
-	fs.StringVar(&m.target, "target", "cpu", "cpu (cuda is not supported yet)")
+	m.targetFlags(fs)
 	fs.StringVar(&m.memory, "memory", "", "`LIMIT` of memory a rank, such as 8GiB (not supported yet)")
 }
 
@@ -114,6 +114,9 @@ const maxRanks = 1 << 14
 func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	if err := m.supported(); err != nil {
 		return nil, err
+	}
+	if err := m.targetOptions(); err != nil {
+		return nil, compiler.Input(err)
 	}
 	if m.set.Lookup("optimizer") != nil {
 		if err := m.unread(); err != nil {
@@ -190,8 +193,6 @@ func (m *modelFlags) supported() error {
 	switch {
 	case m.precision != "" && m.precision != "fp32":
 		return unsupported("--precision " + m.precision)
-	case m.target != "" && m.target != "cpu":
-		return unsupported("--target " + m.target)
 	case m.memory != "":
 		return unsupported("--memory")
 	case m.opt.Comm == "nccl":

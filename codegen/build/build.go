@@ -27,6 +27,7 @@ type Folder struct {
 	Manifest []byte              // gtc.json
 	Runtime  fs.FS               // source tree of the run-time packages
 	Version  string              // of the run-time module
+	GPU      bool                // the programs run on a GPU: without C, and with what reaches the driver
 }
 
 // modulePath is the module that the run-time packages belong to.
@@ -50,12 +51,17 @@ func Write(f *Folder) error {
 	}
 	files := map[string][]byte{Marker: f.Manifest}
 	files["go.mod"] = fmt.Appendf(nil, "module gtcout\n\ngo %s\n\nrequire %s v%s\n", goVersion, modulePath, f.Version)
+	if f.GPU {
+		files["go.mod"] = fmt.Appendf(files["go.mod"], "\nrequire %s %s\n", puregoPath, puregoVersion)
+	}
 	for i, p := range f.Programs {
 		for name, text := range p {
 			files[fmt.Sprintf("prog%d/%s", i, name)] = text
 		}
 		files[fmt.Sprintf("prog%d/plan.json", i)] = f.Manifest
-		files[fmt.Sprintf("prog%d/gtc_math.h", i)] = []byte(cpu.MathHeader)
+		if !f.GPU {
+			files[fmt.Sprintf("prog%d/gtc_math.h", i)] = []byte(cpu.MathHeader)
+		}
 	}
 	if f.Ranks > 0 {
 		files["cmd/"+Command+"/main.go"] = []byte(ranksMain)
@@ -163,14 +169,17 @@ import (
 func main() { train.Ranks(prog0.Programs) }
 `
 
-// unvendored are folders of the run-time that only tests need, or programs for GPUs.
-var unvendored = []string{"testdata", "commtest", "nccl", "cuda", "dynlib"}
+// unvendored are folders of the run-time that only tests need, and forGPUs those that only programs for GPUs do.
+var (
+	unvendored = []string{"testdata", "commtest"}
+	forGPUs    = []string{"distributed/comm/nccl", "runtime/device/cuda", "runtime/dynlib", "runtime/nvrtc"}
+)
 
 // vendor adds the run-time's source, without tests, and vendor/modules.txt.
 func vendor(files map[string][]byte, f *Folder) error {
 	packages := map[string]bool{}
 	err := fs.WalkDir(f.Runtime, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && slices.Contains(unvendored, d.Name()) {
+		if err != nil || d.IsDir() && (slices.Contains(unvendored, d.Name()) || !f.GPU && slices.Contains(forGPUs, name)) {
 			if d != nil && d.IsDir() && err == nil {
 				return fs.SkipDir
 			}
@@ -206,7 +215,19 @@ func vendor(files map[string][]byte, f *Folder) error {
 	for _, d := range dirs {
 		fmt.Fprintf(&b, "%s/%s\n", modulePath, d)
 	}
-	files["vendor/modules.txt"] = b.Bytes()
+	if f.GPU {
+		text, err := vendorPurego(files)
+		if err != nil {
+			return err
+		}
+		return vendored(files, text+b.String())
+	}
+	return vendored(files, b.String())
+}
+
+// vendored adds the list of modules.
+func vendored(files map[string][]byte, text string) error {
+	files["vendor/modules.txt"] = []byte(text)
 	return nil
 }
 
@@ -217,15 +238,25 @@ const (
 	MPI   = "mpi"
 )
 
-// Binaries builds the programs of dir, a folder of so many ranks that talk by comm: bin/ranks, and bin/rank-N where they are
-// no links. Nothing is downloaded. An error carries the toolchain's output.
-func Binaries(ctx context.Context, dir string, ranks int, comm string) error {
+// How says how programs are built.
+type How struct {
+	Ranks int
+	Comm  string // what they talk by: Local or MPI
+	GPU   bool   // as in Folder
+}
+
+// Binaries builds the programs of dir: bin/ranks, and bin/rank-N where they are no links. Nothing is downloaded. An error
+// carries the toolchain's output.
+func Binaries(ctx context.Context, dir string, how How) error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("the Go toolchain is needed to build rank programs: %w", err)
 	}
 	args := []string{"build", "-trimpath", "-ldflags=-s -w"}
 	env := []string{"GOFLAGS=-mod=vendor", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local", "CGO_ENABLED=1"}
-	if comm == MPI {
+	if how.GPU && how.Comm != MPI {
+		env[len(env)-1] = "CGO_ENABLED=0"
+	}
+	if how.Comm == MPI {
 		if _, err := exec.LookPath("mpicc"); err != nil {
 			return fmt.Errorf("--comm mpi needs MPI's C compiler (on Debian: apt-get install libopenmpi-dev openmpi-bin): %w", err)
 		}
@@ -246,7 +277,7 @@ func Binaries(ctx context.Context, dir string, ranks int, comm string) error {
 	if err != nil {
 		return fmt.Errorf("building the rank programs in %s: %w\n%s", dir, err, bytes.TrimSpace(out))
 	}
-	return copies(dir, ranks)
+	return copies(dir, how.Ranks)
 }
 
 // copies stand for the links that could not be made.

@@ -144,7 +144,7 @@ func (j *Job) prepare() {
 		return
 	}
 	j.plan = c.Plan
-	_, j.Err = rank.Generate("prog", rank.Program{Module: j.Module, Plan: j.plan})
+	_, j.Err = rank.Generate("prog", rank.Target{}, rank.Program{Module: j.Module, Plan: j.plan})
 }
 
 // buildMany writes and builds the programs of all jobs without a fault, one for each package: kernels of two packages may
@@ -165,7 +165,7 @@ func buildMany(dir string, jobs []*Job, packages int, opt string) error {
 			f.Programs = append(f.Programs, nil)
 			continue
 		}
-		src, err := rank.Generate(fmt.Sprintf("prog%d", p), programs...)
+		src, err := rank.Generate(fmt.Sprintf("prog%d", p), rank.Target{}, programs...)
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func buildMany(dir string, jobs []*Job, packages int, opt string) error {
 	if err := build.Write(f); err != nil {
 		return err
 	}
-	return build.Binaries(context.Background(), dir, 0, build.Local)
+	return build.Binaries(context.Background(), dir, build.How{})
 }
 
 // faults finds the generated functions that the C compiler complains about.

@@ -76,7 +76,7 @@ func Run(m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[st
 	if err := memplan.Run(c); err != nil {
 		return nil, err
 	}
-	src, err := rank.Generate("prog0", rank.Program{Module: m, Plan: c.Plan})
+	src, err := rank.Generate("prog0", rank.Target{}, rank.Program{Module: m, Plan: c.Plan})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func Run(m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[st
 	if err := os.WriteFile(filepath.Join(dir, "cmd", "runner", "main.go"), []byte(runner), 0o666); err != nil {
 		return nil, err
 	}
-	if err := build.Binaries(context.Background(), dir, 0, build.Local); err != nil {
+	if err := build.Binaries(context.Background(), dir, build.How{}); err != nil {
 		return nil, err
 	}
 	return execute(m, c.Plan.ArenaBytes, dir, args)

@@ -73,6 +73,8 @@ func (g *generator) printCall(c call) jen.Code {
 	}
 	if c.comm != nil {
 		fields = append(fields, jen.Id("Comm").Op(":").Op("&").Qual(trainPath, "Comm").Values(printComm(c.comm)...))
+	} else if g.gpu != nil {
+		fields = append(fields, work(c))
 	} else {
 		launcher, at, ptrs := g.launcher(c)
 		fields = append(fields, jen.Id("Run").Op(":").Id(launcher), jen.Id("At").Op(":").Index().Int().ValuesFunc(func(v *jen.Group) {
@@ -123,16 +125,15 @@ func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 	f := jen.NewFile(pkg)
 	f.HeaderComment(header)
 	f.PackageComment(fmt.Sprintf("Package %s is what ranks run: what each function calls, on which part of the arena.", pkg))
-	f.CgoPreamble(`#cgo CFLAGS: -O3 -std=` + standard(programs) + ` -Wno-unknown-pragmas -Wno-unused-variable
-#cgo amd64 CFLAGS: -march=native
-#cgo arm64 CFLAGS: -mcpu=native
-#cgo linux CFLAGS: -fopenmp
-#cgo linux LDFLAGS: -fopenmp
-#cgo LDFLAGS: -lm
-#include "kernels.h"`)
+	if g.gpu == nil {
+		f.CgoPreamble(cPreamble(programs))
+	}
 	f.Anon("embed")
 	f.Comment("// plan is gtc.json, the same for every rank.\n//\n//go:embed plan.json")
 	f.Var().Id("plan").Index().Byte()
+	if g.gpu != nil {
+		g.gpu.printDevice(f)
+	}
 	for _, p := range programs {
 		g.printProgram(f, p)
 	}
@@ -149,6 +150,17 @@ func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 	return b.Bytes()
 }
 
+// cPreamble tells cgo how kernels in C are compiled.
+func cPreamble(programs []Program) string {
+	return `#cgo CFLAGS: -O3 -std=` + standard(programs) + ` -Wno-unknown-pragmas -Wno-unused-variable
+#cgo amd64 CFLAGS: -march=native
+#cgo arm64 CFLAGS: -mcpu=native
+#cgo linux CFLAGS: -fopenmp
+#cgo linux LDFLAGS: -fopenmp
+#cgo LDFLAGS: -lm
+#include "kernels.h"`
+}
+
 // standard is the C standard of the kernels. In ISO mode GCC contracts no multiplication with an addition (-ffp-contract,
 // which cgo does not let through); Clang obeys the pragma that kernels.c begins with.
 func standard(programs []Program) string {
@@ -163,6 +175,11 @@ func strict(programs []Program) bool {
 }
 
 func (g *generator) printProgram(f *jen.File, p Program) {
+	last := jen.Id("SetThreads").Op(":").Func().Params(jen.Id("n").Int()).Block(
+		jen.Qual("C", "gtc_kernel_threads").Call(jen.Qual("C", "int").Call(jen.Id("n"))))
+	if g.gpu != nil {
+		last = jen.Id("Device").Op(":").Id("gpu")
+	}
 	f.Commentf("Program%s is what the run-time executes.", p.Name)
 	f.Var().Id("Program"+p.Name).Op("=").Qual(trainPath, "Program").Values(lines([]jen.Code{
 		jen.Id("Plan").Op(":").Id("plan"),
@@ -174,8 +191,7 @@ func (g *generator) printProgram(f *jen.File, p Program) {
 			v.Line()
 		}),
 		jen.Id("Copies").Op(":").Map(jen.String()).Index().Qual(trainPath, "Copy").ValuesFunc(func(v *jen.Group) { copies(v, p) }),
-		jen.Id("SetThreads").Op(":").Func().Params(jen.Id("n").Int()).Block(
-			jen.Qual("C", "gtc_kernel_threads").Call(jen.Qual("C", "int").Call(jen.Id("n")))),
+		last,
 	})...)
 }
 

@@ -1,5 +1,5 @@
-// Package rank writes one program as a Go package: lists of calls into generated C kernels, templates of
-// kernels/cpu and collectives, all on offsets of one arena. It is the only package that imports jennifer.
+// Package rank writes one program as a Go package: lists of calls into generated kernels, templates of
+// kernels/cpu or kernels/cuda, and collectives, all on offsets of one arena. It is the only package that imports jennifer.
 package rank
 
 import (
@@ -14,6 +14,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Source is a generated package: file contents by name, how many distinct kernels it has, and which C function,
@@ -22,6 +23,7 @@ type Source struct {
 	Files   map[string][]byte
 	Kernels int
 	Makers  map[*ir.Value]string
+	GPU     []Kernel // those of a program for a GPU, in the order of their numbers
 }
 
 // call is one entry of a function's list before it is printed.
@@ -36,6 +38,11 @@ type call struct {
 	comm      *comm
 	wait      []int
 	out       []*ir.Value
+
+	// What a GPU does.
+	launches    []abi.Launch
+	product     *abi.Product
+	convolution *abi.Convolution
 }
 
 // arg is a pointer argument: an arena offset, or nil.
@@ -68,6 +75,7 @@ type generator struct {
 	names   []string          // C functions in order, with parameter counts
 	params  map[string]int
 	launch  launchers
+	gpu     *gpu // nil for programs that run on this kind of processor
 }
 
 // Program is one planned module. Several may share a package, and with it their kernels; then Name sets what they
@@ -81,9 +89,12 @@ type Program struct {
 }
 
 // Generate prints programs as Go package pkg.
-func Generate(pkg string, programs ...Program) (*Source, error) {
+func Generate(pkg string, t Target, programs ...Program) (*Source, error) {
 	g := &generator{kernels: map[string]string{}, params: map[string]int{},
 		launch: launchers{names: map[string]string{}, count: map[string]int{}}}
+	if t.Options != nil && t.Options.Cuda() {
+		g.gpu = &gpu{target: t, number: map[string]int{}}
+	}
 	src := &Source{Files: map[string][]byte{}, Makers: map[*ir.Value]string{}}
 	for _, p := range programs {
 		g.m, g.plan, g.stash = p.Module, p.Plan, p.Plan.StashBytes > 0
@@ -104,12 +115,21 @@ func Generate(pkg string, programs ...Program) (*Source, error) {
 			src.Files[f.Name+p.Name+".go"] = text
 		}
 	}
+	src.Files["program.go"] = g.printPrograms(pkg, programs)
+	if g.gpu != nil {
+		src.Files["kernels.cu"], src.GPU, src.Kernels = g.gpu.kernelsText(), g.gpu.list, len(g.gpu.list)
+		return src, nil
+	}
+	return src, g.cFiles(pkg, src, programs)
+}
+
+// cFiles adds the kernels in C and what calls them.
+func (g *generator) cFiles(pkg string, src *Source, programs []Program) error {
 	launch, err := g.printLaunchers(pkg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	src.Files["launch.go"] = launch
-	src.Files["program.go"] = g.printPrograms(pkg, programs)
 	pragma := ""
 	if strict(programs) {
 		pragma = "#pragma STDC FP_CONTRACT OFF\n"
@@ -118,7 +138,7 @@ func Generate(pkg string, programs ...Program) (*Source, error) {
 		"void gtc_kernel_threads(int n) { gtc_threads = n; }\n" + g.text.String())
 	src.Files["kernels.h"] = g.header()
 	src.Kernels = len(g.names)
-	return src, nil
+	return nil
 }
 
 // makers records what makes each value.
@@ -198,24 +218,32 @@ func (g *generator) group(grp group.Group, outs []*ir.Value) ([]call, error) {
 	impl := group.Impl(op)
 	switch impl.Kind {
 	case kir.Template:
-		return []call{g.templateCall(op, impl)}, nil
+		cl, err := g.templateCall(op, impl)
+		return []call{cl}, err
 	case kir.Assemble:
 		return g.assemble(op, impl)
 	case kir.None:
-		return nil, ir.Errorf(op.Loc, "the CPU target has no kernel for %s", op)
+		return nil, ir.Errorf(op.Loc, "the %s target has no kernel for %s", g.targetName(), op)
 	}
 	built, err := kernel.Build(grp, outs)
 	if err != nil {
 		return nil, err
 	}
-	cl, err := g.kernelCall(built.Kernel, kernelName(grp), built.Args)
+	last := grp.Ops[len(grp.Ops)-1]
+	cl, err := g.kernelCall(built.Kernel, kernelName(grp), last.Loc.String(), built.Args)
 	if err != nil {
 		return nil, ir.Errorf(op.Loc, "%v", err)
 	}
-	last := grp.Ops[len(grp.Ops)-1]
 	cl.name = valueNames(outs) + " = " + cl.fn
 	cl.loc, cl.out = last.Loc.String(), outs
 	return []call{cl}, nil
+}
+
+func (g *generator) targetName() string {
+	if g.gpu != nil {
+		return g.gpu.target.Options.TargetName()
+	}
+	return "CPU"
 }
 
 func valueNames(vs []*ir.Value) string {
@@ -240,7 +268,14 @@ func kernelName(grp group.Group) string {
 }
 
 // kernelCall prints the kernel unless an equal one exists, and calls it on the args.
-func (g *generator) kernelCall(k *kir.Kernel, describe string, args []kernel.Arg) (call, error) {
+func (g *generator) kernelCall(k *kir.Kernel, describe, loc string, args []kernel.Arg) (call, error) {
+	var cl call
+	for _, a := range args {
+		cl.args = append(cl.args, arg{offset: a.Value.Offset + a.Start*a.Value.Type.DType.Size()})
+	}
+	if g.gpu != nil {
+		return g.gpuKernel(k, describe, cl.args, loc)
+	}
 	body, err := c.Function("NAME", "", k)
 	if err != nil {
 		return call{}, err
@@ -256,10 +291,7 @@ func (g *generator) kernelCall(k *kir.Kernel, describe string, args []kernel.Arg
 		}
 		g.text.WriteString("\n" + strings.Replace(body, "void NAME(", "void "+name+"(", 1))
 	}
-	cl := call{fn: name}
-	for _, a := range args {
-		cl.args = append(cl.args, arg{offset: a.Value.Offset + a.Start*a.Value.Type.DType.Size()})
-	}
+	cl.fn = name
 	if k.Work > 0 {
 		cl.args = append(cl.args, arg{offset: g.plan.Workspace})
 	}
@@ -267,7 +299,7 @@ func (g *generator) kernelCall(k *kir.Kernel, describe string, args []kernel.Arg
 }
 
 // templateCall calls a hand-made kernel: operands and results in the order it expects, workspace, attributes.
-func (g *generator) templateCall(op *ir.Op, impl kir.Impl) call {
+func (g *generator) templateCall(op *ir.Op, impl kir.Impl) (call, error) {
 	all := append(slices.Clone(op.In), op.Out...)
 	order := impl.Order
 	if order == nil {
@@ -284,9 +316,12 @@ func (g *generator) templateCall(op *ir.Op, impl kir.Impl) call {
 		}
 		cl.args = append(cl.args, arg{offset: g.looseOperand(op, impl, i, all[i], &cl)})
 	}
-	cl.args = append(cl.args, arg{offset: g.plan.Workspace})
 	cl.out = slices.DeleteFunc(slices.Clone(cl.out), func(v *ir.Value) bool { _, within := g.places[v]; return within })
-	return cl
+	if g.gpu != nil {
+		return cl, g.gpuTemplate(op, impl, &cl)
+	}
+	cl.args = append(cl.args, arg{offset: g.plan.Workspace})
+	return cl, nil
 }
 
 // looseOperand is where a template finds operand i, or writes result i-len(op.In): through the views on it or into the
@@ -315,7 +350,7 @@ func (g *generator) assemble(op *ir.Op, impl kir.Impl) ([]call, error) {
 	var calls []call
 	add := func(k *kir.Kernel, name string, args ...kernel.Arg) error {
 		k.Collapse()
-		cl, err := g.kernelCall(k, name, args)
+		cl, err := g.kernelCall(k, name, op.Loc.String(), args)
 		if err != nil {
 			return ir.Errorf(op.Loc, "%v", err)
 		}

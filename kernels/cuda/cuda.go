@@ -51,6 +51,11 @@ type Call struct {
 	Floats  []float64
 	Types   []dtype.DType // of each pointer, in the template's order, workspace excluded; Invalid where it is nil
 	Compute string        // f32, or tf32: products of f32 in tensor cores
+
+	// Align are the bytes, at most 64, that each pointer is a multiple of; nil while the program has no plan yet: a template
+	// may not need more workspace where they are less. Parts of larger tensors, which a template's strides describe, may begin
+	// anywhere; all else is a multiple of 64.
+	Align []int
 }
 
 // Plan is how a call is done: its kernels one after the other, or a product or convolution whose Own they are (its offsets

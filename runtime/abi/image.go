@@ -5,6 +5,25 @@ import (
 	"errors"
 )
 
+// GPU says what the kernels of a program for GPUs were compiled to.
+type GPU struct {
+	Arch     []string        `json:"arch"`               // what was asked for: sm_90, ..., or host
+	Images   []string        `json:"images"`             // what there is: chips, PTX (compute_90), source or host
+	Compiler string          `json:"compiler,omitempty"` // that made them
+	Kernels  []KernelFigures `json:"kernels,omitempty"`
+}
+
+// KernelFigures are what the compiler tells of a kernel on a chip.
+type KernelFigures struct {
+	Name      string `json:"name"`
+	Family    string `json:"family"` // pointwise, reduction, gemm, attention, conv, ...
+	Arch      string `json:"arch"`
+	Registers int    `json:"registers"`        // of a thread
+	Spills    int    `json:"spills,omitempty"` // bytes written to and read from local memory because registers did not suffice
+	Stack     int    `json:"stack,omitempty"`  // bytes of local memory of a thread
+	Shared    int    `json:"shared,omitempty"` // bytes of static shared memory of a block
+}
+
 // Unit is some of a program's kernels, compiled together.
 type Unit struct {
 	Kernels []int  // their numbers in the program

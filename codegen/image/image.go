@@ -1,0 +1,235 @@
+// Package image compiles the kernels of a program for GPUs: to cubins and PTX by NVRTC, or by nvcc where that is not there.
+// Neither needs a GPU. Without both, the program carries the kernels' source and compiles it when it first starts.
+//
+// Each kernel is compiled by itself and its result kept in a cache, under a hash of all that it depends on: programs have
+// few kernels that another has not, and a deeper model has no more of them.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gtc-compiler/gtc/codegen/rank"
+	"github.com/gtc-compiler/gtc/kernels/cuda"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/nvrtc"
+)
+
+// What images are made for besides chips (sm_90).
+const (
+	Host   = pass.Host // this processor, through the stand-in of a GPU
+	Source = "source"  // whatever compiles the text at the first start
+)
+
+// Options say what to compile for and by what.
+type Options struct {
+	Archs    []string // sm_80, ..., or host alone
+	CUDAPath string   // of a CUDA toolkit; "": the usual places
+	Cache    string   // folder of compiled kernels; "": none
+	Getenv   func(string) string
+}
+
+// Builder makes the images of programs.
+type Builder struct {
+	o        Options
+	compiler compiler // nil: the source is taken along
+	Warning  string   // why there is no compiler
+}
+
+// compiler turns one kernel into a cubin (arch sm_NN) or PTX (compute_NN).
+type compiler interface {
+	name() string // with its version: results depend on it
+	compile(ctx context.Context, u unit, arch string) (image []byte, log string, err error)
+}
+
+// unit is one kernel with its headers.
+type unit struct {
+	name, text string
+	headers    []nvrtc.Header
+	options    []string
+}
+
+// New finds a compiler. The error says what is wrong with the options.
+func New(o Options) (*Builder, error) {
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	if len(o.Archs) == 0 {
+		o.Archs = pass.DefaultArchs()
+	}
+	if err := pass.CheckArchs(o.Archs); err != nil {
+		return nil, err
+	}
+	b := &Builder{o: o}
+	if slices.Contains(o.Archs, Host) {
+		return b, nil
+	}
+	l, err := nvrtc.Open(nvrtc.Candidates(o.CUDAPath, o.Getenv))
+	if err == nil {
+		b.compiler = byNVRTC{l}
+		return b, b.known(l)
+	}
+	if c := findNVCC(o.CUDAPath, o.Getenv); c != nil {
+		b.compiler = c
+		return b, nil
+	}
+	if o.CUDAPath != "" {
+		return nil, fmt.Errorf("--cuda-path %s: neither NVRTC (libnvrtc.so) nor nvcc is in it", o.CUDAPath)
+	}
+	b.Warning = "there is no NVRTC here and no nvcc, so the program carries its kernels as source and compiles them when it first " +
+		"starts; that needs NVRTC there (pip install nvidia-cuda-nvrtc, a CUDA toolkit; --cuda-path says where)"
+	return b, nil
+}
+
+// known refuses chips that the library does not compile for.
+func (b *Builder) known(l *nvrtc.Library) error {
+	have, err := l.Archs()
+	if err != nil {
+		return nil // an odd library: compiling tells
+	}
+	for _, a := range b.o.Archs {
+		if n := pass.Capability(a); !slices.Contains(have, n) {
+			return fmt.Errorf("--arch %s: %s (CUDA %d.%d) compiles for %s", a, filepath.Base(l.Path), l.Major, l.Minor, smList(have))
+		}
+	}
+	return nil
+}
+
+func smList(list []int) string {
+	var parts []string
+	for _, n := range list {
+		parts = append(parts, "sm_"+strconv.Itoa(n))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Archs are the chips that were asked for.
+func (b *Builder) Archs() []string { return b.o.Archs }
+
+// Compiler names what compiles, "" when it is left to the first start.
+func (b *Builder) Compiler() string {
+	if b.compiler == nil {
+		return ""
+	}
+	return b.compiler.name()
+}
+
+// Images are the files that Build makes: one for each chip, and PTX of the latest for those to come.
+func (b *Builder) Images() []rank.Image {
+	switch {
+	case b.o.Archs[0] == Host:
+		return []rank.Image{{Arch: Host, File: "kernels.host.so"}}
+	case b.compiler == nil:
+		return []rank.Image{{Arch: Source, File: "kernels.source.cu"}}
+	}
+	var list []rank.Image
+	latest := 0
+	for _, a := range b.o.Archs {
+		list = append(list, rank.Image{Arch: a, File: "kernels." + a + ".bin"})
+		latest = max(latest, pass.Capability(a))
+	}
+	ptx := fmt.Sprintf("compute_%d", latest)
+	return append(list, rank.Image{Arch: ptx, File: "kernels." + ptx + ".bin"})
+}
+
+// Result is what was compiled.
+type Result struct {
+	Files   map[string][]byte   // the images, and the headers that kernels.cu includes
+	Figures []abi.KernelFigures // by kernel, then chip
+	Cached  int                 // images of single kernels that were in the cache
+}
+
+// Build compiles kernels; strict: no multiplication is contracted with the addition that follows. An error names the kernels
+// that do not compile and shows the compiler's messages.
+func (b *Builder) Build(ctx context.Context, kernels []rank.Kernel, strict bool) (*Result, error) {
+	r := &Result{Files: map[string][]byte{}}
+	for _, name := range closure(rank.Includes(kernels)) {
+		text, err := fs.ReadFile(cuda.Headers, name)
+		if err != nil {
+			return nil, fmt.Errorf("BUG: kernels/cuda has no header %s: %w", name, err)
+		}
+		r.Files[name] = text
+	}
+	for _, im := range b.Images() {
+		var data []byte
+		var err error
+		switch im.Arch {
+		case Host:
+			data, err = hostImage(ctx, kernels, r.Files)
+		case Source:
+			data = []byte(flat(kernels))
+		default:
+			data, err = b.units(ctx, kernels, im.Arch, strict, r)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.Files[im.File] = data
+	}
+	return r, nil
+}
+
+// units compiles each kernel for arch, as many at once as there are processors.
+func (b *Builder) units(ctx context.Context, kernels []rank.Kernel, arch string, strict bool, r *Result) ([]byte, error) {
+	units, errs := make([]abi.Unit, len(kernels)), make([]error, len(kernels))
+	figures := make([]abi.KernelFigures, len(kernels))
+	cached := make([]bool, len(kernels))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(kernels)) {
+		wg.Go(func() {
+			for i := range next {
+				var log string
+				units[i].Kernels = []int{i}
+				units[i].Data, log, cached[i], errs[i] = b.one(ctx, newUnit(kernels[i], strict), arch)
+				figures[i] = parse(log)
+				figures[i].Name, figures[i].Family, figures[i].Arch = kernels[i].Name, kernels[i].Family, arch
+			}
+		})
+	}
+	for i := range kernels {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for i := range kernels {
+		if cached[i] {
+			r.Cached++
+		}
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("BUG: kernel %s of %s does not compile for %s: %w", kernels[i].Name, kernels[i].Loc, arch, errs[i])
+		}
+	}
+	if !strings.HasPrefix(arch, "compute_") {
+		r.Figures = append(r.Figures, figures...)
+	}
+	return abi.PackUnits(units), errors.Join(errs...)
+}
+
+// newUnit is the translation unit of a kernel.
+func newUnit(k rank.Kernel, strict bool) unit {
+	includes := rank.Includes([]rank.Kernel{k})
+	u := unit{name: k.Name + ".cu", options: []string{"--std=c++17"}}
+	for _, name := range includes {
+		u.text += fmt.Sprintf("#include %q\n", name)
+	}
+	u.text += k.Text
+	for _, name := range closure(includes) {
+		text, _ := fs.ReadFile(cuda.Headers, name)
+		u.headers = append(u.headers, nvrtc.Header{Name: name, Text: string(text)})
+	}
+	if strict && (k.Family == "pointwise" || k.Family == "reduction") {
+		u.options = append(u.options, "--fmad=false")
+	}
+	return u
+}

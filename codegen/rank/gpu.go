@@ -1,0 +1,153 @@
+package rank
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/kernels/cuda"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+// Target says what programs run on. The zero Target is this kind of processor.
+type Target struct {
+	Options *pass.Options // of a GPU's programs
+	Images  []Image       // what their kernels are compiled to
+}
+
+// Image is a file of compiled kernels beside the program.
+type Image struct{ Arch, File string }
+
+// Kernel is a kernel of a program for a GPU.
+type Kernel struct {
+	Name    string   // of the function
+	Text    string   // CUDA C++
+	Include []string // headers of kernels/cuda that Text needs besides gtc.cuh
+	Family  string   // see kernels/cuda
+	Loc     string   // of the first op that calls it
+}
+
+// gpu is the generator's part for programs that run on a GPU.
+type gpu struct {
+	target Target
+	number map[string]int // headers and text without name -> the kernel's number
+	list   []Kernel
+}
+
+// launches are those of plan's kernels on the pointers args. Equal kernels are one, whoever launches them.
+func (g *generator) launches(kernels []cuda.Kernel, args []arg, loc string) []abi.Launch {
+	var list []abi.Launch
+	for _, k := range kernels {
+		l := abi.Launch{Kernel: g.gpu.kernel(k, loc), Grid: k.Grid, Block: k.Block, Shared: k.Shared, Table: k.Table}
+		for _, r := range k.Args {
+			l.Args = append(l.Args, g.pointer(r, args))
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// pointer is where r points: an offset in the arena, or one of abi's special arguments.
+func (g *generator) pointer(r cuda.Ref, args []arg) int {
+	switch {
+	case r.Arg == cuda.Workspace:
+		return g.plan.Workspace + r.Offset
+	case r.Arg < 0:
+		return r.Arg
+	case args[r.Arg].null:
+		return abi.ArgNil
+	}
+	return args[r.Arg].offset + r.Offset
+}
+
+// kernel is the number of k, which is new unless its text is known. A kernel is called by what it does and a hash of its text:
+// the same in each program that has it, so that compiled kernels and profiles can be compared.
+func (d *gpu) kernel(k cuda.Kernel, loc string) int {
+	key := strings.Join(k.Include, " ") + "\n" + k.Text
+	n, ok := d.number[key]
+	if !ok {
+		n = len(d.list)
+		d.number[key] = n
+		sum := sha256.Sum256([]byte(key))
+		name := fmt.Sprintf("%s_%x", k.Name, sum[:4])
+		d.list = append(d.list, Kernel{Name: name, Text: named(k.Text, name), Include: k.Include, Family: k.Family, Loc: loc})
+	}
+	return n
+}
+
+// named puts the name into the text of a kernel, which has NAME in its place.
+func named(text, name string) string { return strings.Replace(text, "NAME(", name+"(", 1) }
+
+// gpuTemplate makes cl, a call of a template with its pointers and integers, one of the template's kernels for GPUs.
+func (g *generator) gpuTemplate(op *ir.Op, impl kir.Impl, cl *call) error {
+	c := g.gpu.target.Options.Call(op, impl)
+	c.Ints = cl.ints
+	for _, a := range cl.args {
+		c.Align = append(c.Align, alignment(a))
+	}
+	plan, err := cuda.Lower(c)
+	if err != nil {
+		return ir.Errorf(op.Loc, "%v", err)
+	}
+	number := func(n int) int { return g.pointer(cuda.Ref{Arg: n}, cl.args) }
+	launches := g.launches(plan.Kernels, cl.args, cl.loc)
+	switch {
+	case plan.Product != nil:
+		p := *plan.Product
+		p.A, p.B, p.C, p.Bias, p.Aux = number(p.A), number(p.B), number(p.C), number(p.Bias), number(p.Aux)
+		p.Workspace, p.WorkBytes, p.Own = g.plan.Workspace, g.plan.WorkBytes, launches
+		cl.product = &p
+	case plan.Convolution != nil:
+		p := *plan.Convolution
+		p.A, p.B, p.C, p.Bias = number(p.A), number(p.B), number(p.C), number(p.Bias)
+		p.Workspace, p.WorkBytes, p.Own = g.plan.Workspace, g.plan.WorkBytes, launches
+		cl.convolution = &p
+	default:
+		cl.launches = launches
+	}
+	return nil
+}
+
+// alignment is how many bytes, at most abi.Align, an address surely is a multiple of.
+func alignment(a arg) int {
+	if a.null || a.offset == 0 {
+		return abi.Align
+	}
+	return min(abi.Align, a.offset&-a.offset)
+}
+
+// gpuKernel calls the kernels of a group.
+func (g *generator) gpuKernel(k *kir.Kernel, describe string, args []arg, loc string) (call, error) {
+	return call{}, fmt.Errorf("the CUDA target has no kernels of fused groups yet")
+}
+
+// kernelsText is kernels.cu: all kernels, for people and compilers.
+func (d *gpu) kernelsText() []byte {
+	var b strings.Builder
+	b.WriteString("// " + header + "\n//\n// Kernels of this package's programs. Sizes are constants: calls that differ in nothing else share a kernel.\n")
+	for _, name := range Includes(d.list) {
+		fmt.Fprintf(&b, "#include %q\n", name)
+	}
+	for _, k := range d.list {
+		fmt.Fprintf(&b, "\n// %s: %s\n%s", k.Family, strings.Join(strings.Fields(k.Loc), " "), k.Text)
+		if !strings.HasSuffix(k.Text, "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	return []byte(b.String())
+}
+
+// Includes are the headers of kernels/cuda that the kernels need, each once, gtc.cuh first.
+func Includes(kernels []Kernel) []string {
+	var list []string
+	for _, k := range kernels {
+		list = append(list, k.Include...)
+	}
+	slices.Sort(list)
+	list = slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == "gtc.cuh" })
+	return append([]string{"gtc.cuh"}, list...)
+}
