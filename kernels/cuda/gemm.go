@@ -93,7 +93,7 @@ func (g *gemm) product() *abi.Product {
 	lda, ldb := g.lines()
 	p := &abi.Product{M: g.m, N: g.n, K: g.k, Batch: g.batch, TransA: g.transA, TransB: g.transB, LDA: lda, LDB: ldb, LDC: g.n,
 		StrideA: g.strideA, StrideB: g.strideB, StrideC: g.strideC, TypeA: g.in.String(), TypeB: g.in.String(), TypeC: g.out.String(),
-		Compute: "f32", Accumulate: g.add == g.c, Epilogue: g.epilogue(), A: g.a, B: g.b, C: g.c, Bias: g.biasAt, Aux: g.aux}
+		Compute: "f32", Alpha: g.alpha, Accumulate: g.add == g.c, Epilogue: g.epilogue(), A: g.a, B: g.b, C: g.c, Bias: g.biasAt, Add: g.add, Aux: g.aux}
 	if g.tf32 && g.in == dtype.F32 {
 		p.Compute = "tf32"
 	}
@@ -103,17 +103,19 @@ func (g *gemm) product() *abi.Product {
 	return p
 }
 
-// epilogue names what follows the sum: bias, then one of relu, gelu, gelu_erf, drelu, dgelu, dgelu_erf, then aux.
+// epilogue names what follows the sum, as abi.Product says.
 func (g *gemm) epilogue() string {
 	var words []string
-	if g.bias != dtype.Invalid {
-		words = append(words, "bias")
-	}
-	if g.act != actNone {
-		words = append(words, strings.Repeat("d", g.act/derivative)+[]string{"", "relu", "gelu", "gelu_erf"}[g.act%derivative])
-	}
-	if g.writesAux {
-		words = append(words, "aux")
+	for _, w := range []struct {
+		on   bool
+		word string
+	}{
+		{g.bias != dtype.Invalid, "bias"}, {g.add != Nil && g.add != g.c, "add"}, {g.writesAux, "aux"},
+		{g.act != actNone, strings.Repeat("d", g.act/derivative) + []string{"", "relu", "gelutanh", "geluerf"}[g.act%derivative]},
+	} {
+		if w.on {
+			words = append(words, w.word)
+		}
 	}
 	return strings.Join(words, "_")
 }

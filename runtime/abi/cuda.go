@@ -21,20 +21,30 @@ type Launch struct {
 	Table       []uint64 // of a kernel that works on many tensors at once: offsets and sizes as the kernel reads them
 }
 
-// Product is a matrix product C = epilogue(A·B + bias) [+ C] for each of a batch, row-major, on dense or strided matrices:
-// A is M x K (K x M stored when TransA), B is K x N (N x K stored when TransB), C is M x N. Own, launches of gtc's own
-// kernels, does the same and is what runs where there is no cuBLASLt or where it is faster.
+// Product is a matrix product C = end(Alpha A·B) for each of a batch, row-major: A is M x K (K x M stored when TransA), B is
+// K x N (N x K stored when TransB), C is M x N. Epilogue says what end does, in words joined by _ that are carried out in this
+// order:
+//
+//	bias                             the vector Bias, of N elements of TypeBias, is added to every row
+//	add                              the matrix Add, stored like C, is added
+//	aux                              the value so far is stored in Aux, stored like C
+//	relu, gelutanh, geluerf          the activation; its result is C
+//	drelu, dgelutanh, dgeluerf       or its derivative at Aux, which is read, times the value so far
+//	gradn, gradm                     besides, Bias becomes the sums of B over K, N elements; or those of A, M elements
+//
+// Own, launches of gtc's own kernels, does the same and is what runs where there is no cuBLASLt or where it is faster.
 type Product struct {
 	M, N, K, Batch            int
 	TransA, TransB            bool
 	LDA, LDB, LDC             int    // elements between rows as stored
 	StrideA, StrideB, StrideC int    // elements between matrices of the batch
-	TypeA, TypeB, TypeC       string // abi names: f32, bf16, f16
+	TypeA, TypeB, TypeC       string // abi names: f32, bf16, f16; Add and Aux are of TypeC
 	TypeBias                  string
-	Compute                   string // f32, or tf32; sums are f32
-	Accumulate                bool   // C is added to
-	Epilogue                  string // "", bias, gelu, gelu_aux, relu, dgelu, bias_grad and what they combine to; see kernels/cuda
-	A, B, C, Bias, Aux        int    // offsets in the arena, or ArgNil
+	Compute                   string  // f32, or tf32; sums are f32
+	Alpha                     float64 // 0 stands for 1
+	Accumulate                bool    // C is added to: as add does, with C
+	Epilogue                  string
+	A, B, C, Bias, Add, Aux   int // offsets in the arena, or ArgNil
 	Workspace, WorkBytes      int
 	Own                       []Launch
 }
