@@ -19,6 +19,7 @@ type Launch struct {
 	Shared      int      // dynamic shared memory of a block, bytes
 	Args        []int    // offsets in the arena, or ArgNil, ...
 	Table       []uint64 // of a kernel that works on many tensors at once: offsets and sizes as the kernel reads them
+	Refs        []int    // which entries of Table are offsets; a program with a stash moves those
 }
 
 // Product is a matrix product C = end(Alpha A·B) for each of a batch, row-major: A is M x K (K x M stored when TransA), B is

@@ -97,7 +97,9 @@ func (t *trainer) act(a *action, b *data.Batch) error {
 	if t.watch.trace != nil {
 		begin = time.Now()
 	}
-	t.feed.put(b, a.f, a.data)
+	if err := t.feed.put(b, a.f, a.data); err != nil {
+		return t.failed(err)
+	}
 	if err := t.lookAtInputs(a.f, a.data); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
+	"github.com/gtc-compiler/gtc/runtime/device"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
@@ -63,13 +65,14 @@ func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
 	for i := range t.actions {
 		a := &t.actions[i]
 		if err := t.feed.fixed(batch, a.f, a.data); err != nil {
-			return usagef("--fixed-batch %s: %w", t.cfg.fixedBatch, err)
+			return inFile("--fixed-batch "+t.cfg.fixedBatch, err)
 		}
-		if err := t.m.run(a.f, a.micro); err != nil {
+		err := t.m.run(a.f, a.micro)
+		if err == nil && first != nil {
+			err = first.take(a.f, a.micro)
+		}
+		if err != nil {
 			return t.failed(err)
-		}
-		if first != nil {
-			first.take(a.f, a.micro)
 		}
 	}
 	return t.finished()
@@ -78,7 +81,9 @@ func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
 // fixed puts what f reads of this rank's part of a whole batch into the arena. Every sample counts.
 func (d *feeder) fixed(batch []npz.Array, f *function, micro int) error {
 	x := d.m.plan
-	d.ones(f)
+	if err := d.ones(f); err != nil {
+		return err
+	}
 	for _, r := range f.reads {
 		t := r.t
 		if r.input < 0 || d.holds(t, micro) {
@@ -93,9 +98,24 @@ func (d *feeder) fixed(batch []npz.Array, f *function, micro int) error {
 		if !slices.Equal(squeeze(a.Shape), squeeze(dims)) {
 			return fmt.Errorf("array %q is %v, input %q of the whole batch is %v", a.Name, a.Shape, t.Name, dims)
 		}
-		copyBox(region{data: d.m.bytes(t), dims: t.Dims}, region{data: a.Data, dims: dims, at: from}, t.Dims, elemSizes[t.DType])
+		err := d.m.fill(t, func(b []byte) error {
+			copyBox(region{data: b, dims: t.Dims}, region{data: a.Data, dims: dims, at: from}, t.Dims, elemSizes[t.DType])
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// inFile blames a file for an error that is not the device's.
+func inFile(file string, err error) error {
+	var f device.Failure
+	if errors.As(err, &f) {
+		return err
+	}
+	return usagef("%s: %w", file, err)
 }
 
 // split reports whether an axis splits any dim of t.
@@ -243,12 +263,14 @@ func (s *session) dumpForward() error {
 	c := &collector{s: s}
 	for micro := range feed.calls {
 		if err := feed.fixed(batch, f, micro); err != nil {
-			return usagef("--inputs %s: %w", s.cfg.inputs, err)
+			return inFile("--inputs "+s.cfg.inputs, err)
 		}
 		if err := s.m.run(f, micro); err != nil {
 			return err
 		}
-		c.take(f, micro)
+		if err := c.take(f, micro); err != nil {
+			return err
+		}
 	}
 	arrays, err := c.join()
 	if err != nil {

@@ -26,11 +26,15 @@ type part struct {
 }
 
 // take copies the results of f. Of results that are not spread over micro-batches, the last remain.
-func (c *collector) take(f *function, micro int) {
+func (c *collector) take(f *function, micro int) error {
 	x := c.s.plan
 	for i := range f.info.Results {
 		t := &f.info.Results[i]
-		p := part{t.Name, t.DType, t.Dims, x.whole(t), x.start(t, x.rank, micro), slices.Clone(c.s.m.result(f, t))}
+		data, err := c.s.m.result(f, t)
+		if err != nil {
+			return err
+		}
+		p := part{t.Name, t.DType, t.Dims, x.whole(t), x.start(t, x.rank, micro), slices.Clone(data)}
 		old := slices.IndexFunc(c.parts, func(q part) bool { return q.Name == t.Name })
 		if old >= 0 && !split(t, mesh.TimeAxis) {
 			c.parts[old] = p
@@ -38,6 +42,7 @@ func (c *collector) take(f *function, micro int) {
 			c.parts = append(c.parts, p)
 		}
 	}
+	return nil
 }
 
 var resultSite = comm.Site{Tensor: "results"}

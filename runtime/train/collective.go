@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/distributed/mesh"
@@ -43,25 +44,31 @@ func (m *machine) prepareComm(s *step, c *Comm) error {
 	default:
 		return fmt.Errorf("BUG: there is no collective %q", c.Kind)
 	}
-	if to != 0 && !m.arena.Holds(c.Offset, to) || from != 0 && !m.arena.Holds(c.Source, from) {
-		return fmt.Errorf("BUG: %s of %d bytes from %d to %d leaves the arena of %d", c.Kind, c.Bytes, c.Source, c.Offset, m.arena.Size())
+	if to != 0 && !m.holds(c.Offset, to) || from != 0 && !m.holds(c.Source, from) {
+		return fmt.Errorf("BUG: %s of %d bytes from %d to %d leaves the arena of %d", c.Kind, c.Bytes, c.Source, c.Offset, m.size())
 	}
 	var err error
 	if s.before, err = m.moves(c.Before); err != nil {
 		return err
 	}
-	if to > 0 {
-		s.dst = m.arena.Bytes(c.Offset, to)
-	}
-	if from > 0 {
-		s.src = m.arena.Bytes(c.Source, from)
+	if m.dev != nil {
+		if err := m.prepareRemoteComm(s, to, from); err != nil {
+			return err
+		}
+	} else {
+		if to > 0 {
+			s.dst = m.arena.Bytes(c.Offset, to)
+		}
+		if from > 0 {
+			s.src = m.arena.Bytes(c.Source, from)
+		}
 	}
 	if s.do == doSend || s.do == doRecv {
 		return m.preparePair(s, c)
 	}
 	if g.size == 1 {
 		if s.do != doReduce && c.Offset != c.Source {
-			s.before = append(s.before, move{s.dst, s.src})
+			s.before = append(slices.Clone(s.before), Copy{From: c.Source, To: c.Offset, Bytes: to})
 		}
 		s.do = doNothing
 	}
@@ -89,8 +96,8 @@ func (m *machine) prepareSlice(c *Comm) error {
 	}
 	each := c.Bytes / n
 	last := c.Source + (n-1)*c.Stride + m.plan.size(c.Axis)*each
-	if each*n != c.Bytes || !m.arena.Holds(c.Offset, c.Bytes) || c.Source < 0 || last > m.arena.Size() {
-		return fmt.Errorf("BUG: shard_slice of %d x %d bytes from %d, stride %d, to %d leaves the arena of %d", n, each, c.Source, c.Stride, c.Offset, m.arena.Size())
+	if each*n != c.Bytes || !m.holds(c.Offset, c.Bytes) || c.Source < 0 || last > m.size() {
+		return fmt.Errorf("BUG: shard_slice of %d x %d bytes from %d, stride %d, to %d leaves the arena of %d", n, each, c.Source, c.Stride, c.Offset, m.size())
 	}
 	return nil
 }
@@ -111,9 +118,7 @@ func commType(name string) (comm.DType, bool) {
 
 // communicate starts a collective or a message, or makes the copies that stand for it.
 func (m *machine) communicate(s *step, micro int) {
-	for _, b := range s.before {
-		copy(b.to, b.from)
-	}
+	m.copyAll(s.before)
 	switch s.do {
 	case doSlice:
 		m.slice(s.call.Comm, micro)

@@ -103,10 +103,13 @@ func (e *evaluator) run() (*evaluation, error) {
 			return nil, usage(err)
 		}
 		e.feed.fresh()
-		e.feed.put(b, e.f, 0)
+		err = e.feed.put(b, e.f, 0)
 		samples += int64(b.GlobalValid)
 		step := b.Step
 		b.Release()
+		if err != nil {
+			return nil, err
+		}
 		if input, at := e.s.watch.badInput(e.s.m, e.f); input != nil {
 			row := e.feed.row(input, at)
 			return nil, fmt.Errorf("GTC_NAN: evaluation, sample %d of the data: input %q holds a NaN (element %d)",
@@ -117,7 +120,11 @@ func (e *evaluator) run() (*evaluation, error) {
 		}
 		for i, t := range e.results {
 			if t != nil {
-				sums[i] += e.s.m.scalar(t)
+				v, err := e.s.m.scalar(t)
+				if err != nil {
+					return nil, err
+				}
+				sums[i] += v
 			}
 		}
 		if e.results[1] == nil {
@@ -174,7 +181,8 @@ func (s *session) sameBuffers() error {
 			continue
 		}
 		site := &comm.Site{Tensor: t.Name, Loc: t.Loc}
-		if err := g.comm.Broadcast(site, s.m.bytes(t), comm.U8, 0); err != nil {
+		err := s.m.edit(t, func(b []byte) error { return g.comm.Broadcast(site, b, comm.U8, 0) })
+		if err != nil {
 			return err
 		}
 	}

@@ -134,28 +134,41 @@ func (d *feeder) holds(t *abi.Tensor, micro int) bool {
 }
 
 // put copies what f reads of micro-batch micro of b into the arena.
-func (d *feeder) put(b *data.Batch, f *function, micro int) {
-	for _, r := range f.reads {
-		switch {
-		case d.holds(r.t, micro):
-		case r.input >= 0:
-			copy(d.m.bytes(r.t), b.Micro(r.input, micro))
-		default:
-			w := b.MicroWeights(micro)
-			copy(d.m.bytes(r.t), unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), 4*len(w)))
+func (d *feeder) put(b *data.Batch, f *function, micro int) error {
+	for i := range f.reads {
+		r := &f.reads[i]
+		if d.holds(r.t, micro) {
+			continue
+		}
+		if err := d.m.write(r.t.Offset, r.rows(b, micro)); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// rows are those of micro-batch micro of b that r reads.
+func (r *read) rows(b *data.Batch, micro int) []byte {
+	if r.input >= 0 {
+		return b.Micro(r.input, micro)
+	}
+	return floatBytes(b.MicroWeights(micro))
+}
+
+// floatBytes are the bytes of w, in place.
+func floatBytes(w []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), 4*len(w))
 }
 
 // ones sets the sample weights that f reads to 1.
-func (d *feeder) ones(f *function) {
+func (d *feeder) ones(f *function) error {
 	for _, r := range f.reads {
 		if r.input >= 0 {
 			continue
 		}
-		w := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(d.m.bytes(r.t)))), r.t.Dims[0])
-		for i := range w {
-			w[i] = 1
+		if err := d.m.write(r.t.Offset, floatBytes(slices.Repeat([]float32{1}, r.t.Dims[0]))); err != nil {
+			return err
 		}
 	}
+	return nil
 }

@@ -42,24 +42,32 @@ func (t *trainer) sound() error {
 	if t.cfg.allowNaN {
 		return nil
 	}
-	if x, at := t.firstNaN(); x != nil {
+	x, at, err := t.firstNaN()
+	if err != nil {
+		return err
+	}
+	if x != nil {
 		return &divergence{fmt.Sprintf("step %d: %s %q holds a NaN (element %d): training stopped, %s%s", t.step, x.Role, x.Name, at, t.kept(), remedies)}
 	}
 	return nil
 }
 
 // firstNaN finds the first parameter, buffer or state that holds a NaN, and the element; nil for none.
-func (s *session) firstNaN() (*abi.Tensor, int) {
+func (s *session) firstNaN() (*abi.Tensor, int, error) {
 	for i := range s.plan.prog.Tensors {
 		x := &s.plan.prog.Tensors[i]
 		if !saved(x) {
 			continue
 		}
-		if _, nan, _ := firstBad(s.m.bytes(x), x.DType); nan >= 0 {
-			return x, nan
+		b, err := s.m.contents(x)
+		if err != nil {
+			return nil, -1, err
+		}
+		if _, nan, _ := firstBad(b, x.DType); nan >= 0 {
+			return x, nan, nil
 		}
 	}
-	return nil, -1
+	return nil, -1, nil
 }
 
 // lookAtParameters is GTC_NAN before the first call: an operation is not to blame for what was NaN before.
@@ -67,7 +75,11 @@ func (s *session) lookAtParameters() error {
 	if s.watch.nan == 0 {
 		return nil
 	}
-	if x, at := s.firstNaN(); x != nil {
+	x, at, err := s.firstNaN()
+	if err != nil {
+		return err
+	}
+	if x != nil {
 		return fmt.Errorf("GTC_NAN: %s %q holds a NaN (element %d) before the first step: it came with the weights or the checkpoint", x.Role, x.Name, at)
 	}
 	return nil
@@ -94,7 +106,11 @@ func (w *watcher) badInput(m *machine, f *function) (*abi.Tensor, int) {
 		if r.input < 0 {
 			continue
 		}
-		if _, nan, _ := firstBad(m.bytes(r.t), r.t.DType); nan >= 0 {
+		b, err := m.contents(r.t)
+		if err != nil {
+			return nil, -1 // the run that follows finds the same
+		}
+		if _, nan, _ := firstBad(b, r.t.DType); nan >= 0 {
 			return r.t, nan
 		}
 	}

@@ -42,7 +42,9 @@ func (s *session) loadWeights() error {
 		if w.Elem() != stored(t.DType) || !slices.Equal(w.Shape, s.plan.inFiles(t)) {
 			return usagef("%s: %q is %s%v, the program wants %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, s.plan.inFiles(t))
 		}
-		s.put(t, w.Data, 0)
+		if err := s.put(t, w.Data); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -66,9 +68,15 @@ func stored(dtype string) string {
 }
 
 // put copies this rank's part of a whole tensor into the arena.
-func (s *session) put(t *abi.Tensor, data []byte, micro int) {
-	from := region{data: data, dims: s.plan.whole(t), at: s.plan.start(t, s.plan.rank, micro)}
-	copyBox(region{data: s.m.bytes(t), dims: t.Dims}, from, t.Dims, elemSizes[t.DType])
+func (s *session) put(t *abi.Tensor, data []byte) error {
+	from := region{data: data, dims: s.plan.whole(t), at: s.plan.start(t, s.plan.rank, 0)}
+	if s.m.dev != nil && len(data) == t.Bytes { // all of it: no need of a copy
+		return s.m.write(t.Offset, data)
+	}
+	return s.m.fill(t, func(b []byte) error {
+		copyBox(region{data: b, dims: t.Dims}, from, t.Dims, elemSizes[t.DType])
+		return nil
+	})
 }
 
 // describe prints what GTC_DEBUG asks for at the start.

@@ -209,7 +209,9 @@ func (t *trainer) steps() (signal int, err error) {
 		if signal, err = t.stop.agreed(t.world); err != nil {
 			return 0, err
 		}
-		t.watch.hashStep(t.m, t.step, t.loss)
+		if err := t.watch.hashStep(t.m, t.step, t.loss); err != nil {
+			return 0, err
+		}
 		if err := t.diverged(); err != nil {
 			return 0, err
 		}
@@ -303,16 +305,27 @@ func (t *trainer) sample(micro, row int) int64 {
 
 // readResults keeps the learning rate and the mean loss of the step over the global batch, which every rank has.
 func (t *trainer) readResults() error {
-	t.rate, t.loss = math.NaN(), t.m.scalar(t.lossSum)
-	if t.lr != nil {
-		t.rate = t.m.scalar(t.lr)
+	var v [3]float64
+	for i, r := range []*abi.Tensor{t.lossSum, t.count, t.lr} {
+		var err error
+		if v[i] = math.NaN(); r != nil {
+			if v[i], err = t.m.scalar(r); err != nil {
+				return t.failed(err)
+			}
+		}
 	}
+	return t.keep(t.step, v)
+}
+
+// keep makes the loss sum, count and learning rate of a step the last ones.
+func (t *trainer) keep(step int64, v [3]float64) error {
+	t.loss, t.rate = v[0], v[2]
 	if t.count == nil {
 		return nil
 	}
-	n := t.m.scalar(t.count)
+	n := v[1]
 	if n == 0 {
-		return fmt.Errorf("step %d: nothing in this batch counts for the loss: every target is the ignored one", t.step)
+		return fmt.Errorf("step %d: nothing in this batch counts for the loss: every target is the ignored one", step)
 	}
 	t.loss /= n
 	return nil

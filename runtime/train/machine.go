@@ -2,7 +2,6 @@ package train
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,22 +10,22 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
-	"github.com/gtc-compiler/gtc/runtime/mem"
 )
 
 // machine executes the functions of a program on its arena. Everything that a call needs is prepared once, so that
 // running allocates nothing.
 type machine struct {
-	plan  *plan
-	arena *mem.Arena
-	base  unsafe.Pointer
-	axes  map[string]*axisGroup
-	peers map[peer]*neighbour
-	lines []*line // what a function leaves nothing on when it ends
-	sends []*line // what an action may leave messages on, a step none
-	funcs map[string]*function
-	slots map[string][]*function // the same functions by slot of the stash; nil where no action works on that slot
-	watch *watcher               // nil unless GTC_NAN, GTC_PROFILE, GTC_DEBUG or a trace ask to look at every call
+	plan *plan
+	memory
+	base   unsafe.Pointer // of an arena in this processor's memory
+	remote *remote        // how functions run on a device; nil without one
+	axes   map[string]*axisGroup
+	peers  map[peer]*neighbour
+	lines  []*line // what a function leaves nothing on when it ends
+	sends  []*line // what an action may leave messages on, a step none
+	funcs  map[string]*function
+	slots  map[string][]*function // the same functions by slot of the stash; nil where no action works on that slot
+	watch  *watcher               // nil unless GTC_NAN, GTC_PROFILE, GTC_DEBUG or a trace ask to look at every call
 }
 
 // network is what a machine reaches other ranks by.
@@ -70,10 +69,11 @@ type function struct {
 	slot   int
 	info   *abi.Func
 	steps  []step
-	copies []move
-	reads  []read // what it takes from the data, see feeder
-	kept   []int  // sends of what stays, which may go on when the function has ended
-	brief  []int  // other sends
+	copies []Copy
+	reads  []read  // what it takes from the data, see feeder
+	kept   []int   // sends of what stays, which may go on when the function has ended
+	brief  []int   // other sends
+	status []*step // calls with a status word, on a device
 }
 
 // What a step does.
@@ -94,7 +94,7 @@ type step struct {
 	call   *Call
 	do     int
 	waits  []int // earlier steps whose collectives must be over
-	before []move
+	before []Copy
 	line   *line
 	to     int // of a send or recv: the peer's rank in the pair
 	site   comm.Site
@@ -103,18 +103,20 @@ type step struct {
 	dst    []byte
 	src    []byte
 	seq    uint64 // of the collective on its line, once issued
+	remote remoteStep
 
 	count        int // times run, waited and taken, under GTC_PROFILE
 	waited, took time.Duration
 }
 
-// move is a copy within the arena.
-type move struct{ to, from []byte }
-
 // newMachine prepares p.
-func newMachine(p *Program, x *plan, arena *mem.Arena, net network) (*machine, error) {
-	m := &machine{plan: x, arena: arena, base: arena.Base(), axes: map[string]*axisGroup{}, peers: map[peer]*neighbour{},
-		funcs: map[string]*function{}, slots: map[string][]*function{}}
+func newMachine(p *Program, x *plan, where memory, net network) (*machine, error) {
+	m := &machine{plan: x, memory: where, axes: map[string]*axisGroup{}, peers: map[peer]*neighbour{}, funcs: map[string]*function{}, slots: map[string][]*function{}}
+	if m.dev == nil {
+		m.base = m.arena.Base()
+	} else {
+		m.remote = &remote{main: m.dev.Main()}
+	}
 	err := m.connect(net)
 	if err == nil {
 		err = m.prepareAll(p)
@@ -202,12 +204,12 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 			}
 		}
 		for _, o := range s.call.Out {
-			if !m.arena.Holds(o.Offset, o.Bytes) {
-				return nil, fmt.Errorf("BUG: %s writes %d bytes at %d of an arena of %d", s.call.Name, o.Bytes, o.Offset, m.arena.Size())
+			if !m.holds(o.Offset, o.Bytes) {
+				return nil, fmt.Errorf("BUG: %s writes %d bytes at %d of an arena of %d", s.call.Name, o.Bytes, o.Offset, m.size())
 			}
 		}
-		if (s.call.Comm == nil) == (s.call.Run == nil) {
-			return nil, fmt.Errorf("BUG: %s is not one of a kernel and a collective", s.call.Name)
+		if err := m.prepareKernel(f, s); err != nil {
+			return nil, err
 		}
 		if s.call.Comm != nil {
 			if err := m.prepareComm(s, s.call.Comm); err != nil {
@@ -225,21 +227,39 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 	return f, nil
 }
 
-func (m *machine) moves(copies []Copy) ([]move, error) {
-	var out []move
-	for _, c := range copies {
-		if !m.arena.Holds(c.From, c.Bytes) || !m.arena.Holds(c.To, c.Bytes) {
-			return nil, fmt.Errorf("BUG: a copy of %d bytes from %d to %d leaves the arena of %d", c.Bytes, c.From, c.To, m.arena.Size())
-		}
-		out = append(out, move{m.arena.Bytes(c.To, c.Bytes), m.arena.Bytes(c.From, c.Bytes)})
+// prepareKernel prepares a call that is no collective, on whatever it runs.
+func (m *machine) prepareKernel(f *function, s *step) error {
+	c := s.call
+	kernel := c.Run != nil
+	if m.dev != nil {
+		kernel = c.Launches != nil || c.Product != nil || c.Convolution != nil
 	}
-	return out, nil
+	if (c.Comm == nil) != kernel {
+		return fmt.Errorf("BUG: %s is not one of a kernel and a collective", c.Name)
+	}
+	if m.dev == nil || !kernel {
+		return nil
+	}
+	return m.prepareWork(f, s)
+}
+
+// moves checks copies.
+func (m *machine) moves(copies []Copy) ([]Copy, error) {
+	for _, c := range copies {
+		if !m.holds(c.From, c.Bytes) || !m.holds(c.To, c.Bytes) {
+			return nil, fmt.Errorf("BUG: a copy of %d bytes from %d to %d leaves the arena of %d", c.Bytes, c.From, c.To, m.size())
+		}
+	}
+	return copies, nil
 }
 
 // run executes a function; micro is the micro-batch that the batch in the arena is.
 func (m *machine) run(f *function, micro int) error {
 	if m.watch != nil && m.watch.debug > 2 {
 		fmt.Fprintf(m.watch.out, "rank %d @%s, micro-batch %d, slot %d\n", m.plan.rank, f.name, micro, f.slot)
+	}
+	if m.dev != nil {
+		return m.runRemote(f, micro)
 	}
 	if err := f.sent(f.kept); err != nil { // of the last micro-batch in this slot
 		return err
@@ -261,7 +281,7 @@ func (m *machine) run(f *function, micro int) error {
 		}
 		if s.do == doKernel {
 			if row := s.call.Run(m.base, s.call.At); row >= 0 {
-				return m.refused(f, s.call, row, micro)
+				return m.refused(f, s.call, row, micro, m.integer)
 			}
 		} else {
 			m.communicate(s, micro)
@@ -293,9 +313,7 @@ func (m *machine) end(f *function) error {
 		m.watch.drains++
 		m.watch.drained += time.Since(t0)
 	}
-	for _, c := range f.copies {
-		copy(c.to, c.from)
-	}
+	m.copyAll(f.copies)
 	return nil
 }
 
@@ -311,6 +329,9 @@ func (f *function) sent(steps []int) error {
 
 // settle ends a step: every message has gone.
 func (m *machine) settle() error {
+	if m.dev != nil {
+		return m.settleRemote()
+	}
 	for _, l := range m.sends {
 		if err := l.wait(); err != nil {
 			return err
@@ -332,25 +353,6 @@ func or(s, otherwise string) string {
 		return otherwise
 	}
 	return s
-}
-
-// bytes is where a tensor lies.
-func (m *machine) bytes(t *abi.Tensor) []byte { return m.arena.Bytes(t.Offset, t.Bytes) }
-
-// scalar is a one-element result as a float64.
-func (m *machine) scalar(t *abi.Tensor) float64 {
-	p := unsafe.Add(m.base, t.Offset)
-	switch t.DType {
-	case "f32":
-		return float64(*(*float32)(p))
-	case "f64":
-		return *(*float64)(p)
-	case "i64":
-		return float64(*(*int64)(p))
-	case "i32":
-		return float64(*(*int32)(p))
-	}
-	return math.NaN()
 }
 
 // result finds a scalar result of a function; nil when it has none of that name.

@@ -39,7 +39,7 @@ func build(t testing.TB, mesh []abi.Axis, rank int, calls []Call, copies []Copy,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { arena.Close() })
-	return newMachine(p, x, arena, network{axes: groups})
+	return newMachine(p, x, memory{arena: arena}, network{axes: groups})
 }
 
 func floats(m *machine, offset, n int) []float32 {
@@ -165,7 +165,7 @@ func TestAStepAllocatesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.build(p, arena); err != nil {
+		if err := s.build(p, memory{arena: arena}); err != nil {
 			t.Fatal(err)
 		}
 		tr := &trainer{session: s}

@@ -66,6 +66,7 @@ type session struct {
 	rep   *reporter
 
 	threads int
+	number  int         // of the rank on its host
 	step    int64       // updates done
 	absent  *abi.Tensor // one that only a checkpoint can fill; nil when the folder holds all weights
 	stop    stopper
@@ -141,15 +142,15 @@ func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 	if p.SetThreads != nil {
 		p.SetThreads(s.threads)
 	}
-	arena, err := mem.New(s.plan.prog.ArenaBytes)
+	where, end, err := s.memory(p)
 	if err != nil {
 		return err
 	}
-	defer arena.Close()
+	defer end()
 	if err := s.openTrace(); err != nil {
 		return err
 	}
-	if err := s.build(p, arena); err != nil {
+	if err := s.build(p, where); err != nil {
 		return err
 	}
 	defer func() {
@@ -160,6 +161,23 @@ func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 		}
 	}()
 	return s.work()
+}
+
+// memory makes the arena, on the program's device or in this processor's memory; end gives it back.
+func (s *session) memory(p *Program) (where memory, end func(), err error) {
+	if p.Device != nil {
+		runtime.LockOSThread() // a device is bound to a thread
+		if where, err = s.openDevice(p); err != nil {
+			runtime.UnlockOSThread()
+			return where, nil, err
+		}
+		return where, func() { where.dev.Close(); runtime.UnlockOSThread() }, nil
+	}
+	arena, err := mem.New(s.plan.prog.ArenaBytes)
+	if err != nil {
+		return where, nil, err
+	}
+	return memory{arena: arena}, func() { arena.Close() }, nil
 }
 
 func (s *session) openTrace() (err error) {
@@ -178,12 +196,12 @@ func (s *session) openTrace() (err error) {
 }
 
 // build makes the machine, with a communicator for each mesh axis, and loads the weights.
-func (s *session) build(p *Program, arena *mem.Arena) error {
+func (s *session) build(p *Program, where memory) error {
 	net, err := s.network()
 	if err != nil {
 		return err
 	}
-	if s.m, err = newMachine(p, s.plan, arena, net); err != nil {
+	if s.m, err = newMachine(p, s.plan, where, net); err != nil {
 		return err
 	}
 	if s.watch.calls() {
@@ -227,9 +245,10 @@ func (s *session) connect() (local int, err error) {
 		}
 		return 1, nil
 	}
+	s.number = opt.LocalRank
 	byHand := opt.World <= 1 // one process for each rank
 	if byHand {
-		opt.World, opt.Rank, opt.LocalRank = x.Ranks, x.rank, x.rank
+		opt.World, opt.Rank, opt.LocalRank, s.number = x.Ranks, x.rank, x.rank, x.rank
 		if opt.Port == 0 {
 			opt.Port = s.port()
 		}

@@ -68,7 +68,7 @@ func (s *session) readOwn(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tensor) (
 	case have.DType != x.DType:
 		return false, "", nil
 	case single && len(x.Own) > 0:
-		return true, "begin as one for all ranks", s.readEntry(c, x, 0, false, s.m.bytes(x))
+		return true, "begin as one for all ranks", s.m.fill(x, func(b []byte) error { return s.readEntry(c, x, 0, false, b) })
 	case !each || x.DType != "f32":
 		return false, "", nil
 	}
@@ -87,11 +87,13 @@ func (s *session) readOwn(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tensor) (
 		n, _ := s.plan.owners(x)
 		by, note = float64(n), "are added up and dealt out"
 	}
-	out := s.m.bytes(x)
-	for i, v := range sum {
-		binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(float32(v/by)))
-	}
-	return true, fmt.Sprintf("of %d ranks %s", entries, note), nil
+	err = s.m.fill(x, func(out []byte) error {
+		for i, v := range sum {
+			binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(float32(v/by)))
+		}
+		return nil
+	})
+	return true, fmt.Sprintf("of %d ranks %s", entries, note), err
 }
 
 // localSGD says which function a step ends with, and when parameters are averaged.

@@ -204,7 +204,7 @@ func TestAScheduledStepAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer arena.Close()
-	if err := s.build(prog, arena); err != nil {
+	if err := s.build(prog, memory{arena: arena}); err != nil {
 		t.Fatal(err)
 	}
 	defer s.m.close()

@@ -1,9 +1,9 @@
 package train
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
@@ -31,19 +31,21 @@ func (e *rowError) Error() string {
 }
 
 // refused finds the input element behind a kernel's refusal of a row, if the kernel reads it from an input.
-func (m *machine) refused(f *function, c *Call, row int64, micro int) error {
+// look reads an element of an input, as integer does.
+func (m *machine) refused(f *function, c *Call, row int64, micro int, look func(t *abi.Tensor, i int64) (int64, bool)) error {
 	e := &rowError{call: c, row: row, micro: micro}
-	first := len(c.At)
+	at := c.operands()
+	first := len(at)
 	var made []string // inputs with as many integers as the kernel reads indices: what computed ones come from
 	for _, name := range f.info.Inputs {
 		t := m.plan.tensor[name]
-		i := slices.Index(c.At, t.Offset) // operands come before sizes, which may look like one
+		i := slices.Index(at, t.Offset) // operands come before sizes, which may look like one
 		n := elems(t.Dims)
 		if row >= int64(n) || t.Role == "weight" {
 			continue
 		}
-		v, ok := m.integer(t, row)
-		if ok && slices.Contains(c.At[min(3, len(c.At)):], n) {
+		v, ok := look(t, row)
+		if ok && (slices.Contains(c.At[min(3, len(c.At)):], n) || c.At == nil) {
 			made = append(made, name)
 		}
 		if !ok || i < 0 || i >= first {
@@ -54,7 +56,7 @@ func (m *machine) refused(f *function, c *Call, row int64, micro int) error {
 	if e.input == "" && len(made) == 1 {
 		t := m.plan.tensor[made[0]]
 		e.from = made[0]
-		e.value, _ = m.integer(t, row)
+		e.value, _ = look(t, row)
 		e.sample = int(row) / max(elems(t.Dims)/max(t.Dims[0], 1), 1)
 	}
 	return e
@@ -62,14 +64,35 @@ func (m *machine) refused(f *function, c *Call, row int64, micro int) error {
 
 // integer is element i of an input, when its elements are of a type that indices have.
 func (m *machine) integer(t *abi.Tensor, i int64) (int64, bool) {
-	p := unsafe.Add(m.base, t.Offset+int(i)*elemSizes[t.DType])
-	switch t.DType {
+	size := elemSizes[t.DType]
+	b, err := m.stretch(t.Offset+int(i)*size, size)
+	if err != nil {
+		return 0, false
+	}
+	return index(b, t.DType)
+}
+
+// index is the first element of b, when it is of a type that indices have.
+func index(b []byte, dtype string) (int64, bool) {
+	switch dtype {
 	case "i64":
-		return *(*int64)(p), true
+		return int64(binary.NativeEndian.Uint64(b)), true
 	case "i32":
-		return int64(*(*int32)(p)), true
+		return int64(int32(binary.NativeEndian.Uint32(b))), true
 	case "u8":
-		return int64(*(*uint8)(p)), true
+		return int64(b[0]), true
 	}
 	return 0, false
+}
+
+// operands are the offsets of what a call works on: At, or what its launches are given where At is not told.
+func (c *Call) operands() []int {
+	if c.At != nil || c.Launches == nil {
+		return c.At
+	}
+	var at []int
+	for _, l := range c.Launches {
+		at = append(at, l.Args...)
+	}
+	return at
 }

@@ -97,7 +97,8 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 		}
 		if have.DType == x.DType && slices.Equal(have.Shape, s.plan.kept(x)) {
 			_, k := s.plan.owners(x)
-			if err := s.readEntry(c, x, k, len(x.Own) > 0, s.m.bytes(x)); err != nil {
+			err := s.m.fill(x, func(b []byte) error { return s.readEntry(c, x, k, len(x.Own) > 0, b) })
+			if err != nil {
 				return err
 			}
 			continue

@@ -93,9 +93,13 @@ func (t *trainer) write(dir string) error {
 	for i := range t.plan.prog.Tensors {
 		x := &t.plan.prog.Tensors[i]
 		if err == nil && saved(x) && t.plan.owner(x) {
+			var contents []byte
+			if contents, err = t.m.contents(x); err != nil {
+				break
+			}
 			_, k := t.plan.owners(x)
 			for _, p := range t.plan.pieces(x) {
-				err = errors.Join(err, w.Add(x.Name, x.DType, t.plan.kept(x), entry(x, k, p.offset), entry(x, 1, p.shape), p.take(x, t.m.bytes(x))))
+				err = errors.Join(err, w.Add(x.Name, x.DType, t.plan.kept(x), entry(x, k, p.offset), entry(x, 1, p.shape), p.take(x, contents)))
 			}
 		}
 	}

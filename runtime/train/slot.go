@@ -62,12 +62,50 @@ func (s slot) calls(calls []Call) []Call {
 			moved.Offset, moved.Source, moved.Before = s.at(moved.Offset), s.at(moved.Source), s.copies(moved.Before)
 			c.Comm = &moved
 		}
+		c.Launches = s.launches(c.Launches)
+		c.Product, c.Convolution = s.product(c.Product), s.convolution(c.Convolution)
 		c.Out = slices.Clone(c.Out)
 		for k := range c.Out {
 			c.Out[k].Offset = s.at(c.Out[k].Offset)
 		}
 	}
 	return calls
+}
+
+// launches are those of slot 0, moved.
+func (s slot) launches(list []abi.Launch) []abi.Launch {
+	list = slices.Clone(list)
+	for i := range list {
+		l := &list[i]
+		l.Args, l.Table = slices.Clone(l.Args), slices.Clone(l.Table)
+		for k := range l.Args {
+			l.Args[k] = s.at(l.Args[k])
+		}
+		for _, k := range l.Refs {
+			l.Table[k] = uint64(s.at(int(l.Table[k])))
+		}
+	}
+	return list
+}
+
+func (s slot) product(p *abi.Product) *abi.Product {
+	if p == nil {
+		return nil
+	}
+	q := *p
+	q.A, q.B, q.C, q.Bias, q.Aux, q.Workspace = s.at(p.A), s.at(p.B), s.at(p.C), s.at(p.Bias), s.at(p.Aux), s.at(p.Workspace)
+	q.Own = s.launches(p.Own)
+	return &q
+}
+
+func (s slot) convolution(c *abi.Convolution) *abi.Convolution {
+	if c == nil {
+		return nil
+	}
+	d := *c
+	d.A, d.B, d.C, d.Bias, d.Workspace = s.at(c.A), s.at(c.B), s.at(c.C), s.at(c.Bias), s.at(c.Workspace)
+	d.Own = s.launches(c.Own)
+	return &d
 }
 
 // copies are those of slot 0, moved.
@@ -83,6 +121,6 @@ func (s slot) copies(list []Copy) []Copy {
 }
 
 // result is where a result of f lies.
-func (m *machine) result(f *function, t *abi.Tensor) []byte {
-	return m.arena.Bytes(m.plan.slot(f.slot).at(t.Offset), t.Bytes)
+func (m *machine) result(f *function, t *abi.Tensor) ([]byte, error) {
+	return m.stretch(m.plan.slot(f.slot).at(t.Offset), t.Bytes)
 }

@@ -80,13 +80,15 @@ func (w *watcher) after(m *machine, f *function, s *step, t0, t1 time.Time) erro
 	if w.nan == 0 && w.hash < 2 {
 		return nil
 	}
-	if s.line != nil && s.do != doSend { // what a collective makes is there only when it is over
+	if m.dev == nil && s.line != nil && s.do != doSend { // what a collective makes is there only when it is over
 		if err := s.line.queue.Wait(s.seq); err != nil {
 			return err
 		}
 	}
 	if w.hash > 1 {
-		w.hashCall(m, f, s)
+		if err := w.hashCall(m, f, s); err != nil {
+			return err
+		}
 	}
 	if w.nan > 0 {
 		return w.scan(m, f, s)
@@ -94,11 +96,15 @@ func (w *watcher) after(m *machine, f *function, s *step, t0, t1 time.Time) erro
 	return nil
 }
 
-func (w *watcher) hashCall(m *machine, f *function, s *step) {
+func (w *watcher) hashCall(m *machine, f *function, s *step) error {
 	for _, o := range s.call.Out {
-		sum := crc32.Checksum(m.arena.Bytes(o.Offset, o.Bytes), castagnoli)
-		fmt.Fprintf(w.out, "hash rank %d @%s %s %08x\n", w.rank, f.name, o.Name, sum)
+		b, err := m.stretch(o.Offset, o.Bytes)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w.out, "hash rank %d @%s %s %08x\n", w.rank, f.name, o.Name, crc32.Checksum(b, castagnoli))
 	}
+	return nil
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -106,7 +112,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // scan looks for numbers that are none in what a call made.
 func (w *watcher) scan(m *machine, f *function, s *step) error {
 	for _, o := range s.call.Out {
-		at, nan, inf := firstBad(m.arena.Bytes(o.Offset, o.Bytes), o.DType)
+		b, err := m.stretch(o.Offset, o.Bytes)
+		if err != nil {
+			return err
+		}
+		at, nan, inf := firstBad(b, o.DType)
 		what := fmt.Sprintf("@%s: %s, at %s", f.name, s.call.Name, or(s.call.Loc, "an op without a location"))
 		switch {
 		case nan >= 0:
@@ -169,19 +179,24 @@ func firstBad(b []byte, dtype string) (at, nan, inf int) {
 }
 
 // hashStep prints the checksums of one step.
-func (w *watcher) hashStep(m *machine, step int64, loss float64) {
+func (w *watcher) hashStep(m *machine, step int64, loss float64) error {
 	if w == nil || w.hash == 0 {
-		return
+		return nil
 	}
 	sums := map[string]uint32{}
 	for i := range m.plan.prog.Tensors {
 		t := &m.plan.prog.Tensors[i]
 		if t.Role == "param" || t.Role == "buffer" || t.Role == "state" {
-			sums[t.Role] = crc32.Update(sums[t.Role], castagnoli, m.bytes(t))
+			b, err := m.contents(t)
+			if err != nil {
+				return err
+			}
+			sums[t.Role] = crc32.Update(sums[t.Role], castagnoli, b)
 		}
 	}
 	fmt.Fprintf(w.out, "hash rank %d step %d loss %016x param %08x buffer %08x state %08x\n", w.rank, step,
 		math.Float64bits(loss), sums["param"], sums["buffer"], sums["state"])
+	return nil
 }
 
 // row is one line of the profile. A kernel is not charged with the time that it waited for collectives first: that
