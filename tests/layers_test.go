@@ -45,7 +45,8 @@ gtc   passes/algebra passes/layout
 gtc   passes/normalize passes/recognize passes/trainstep passes/unstack passes/autodiff passes/optimizer passes/simplify
 gtc   passes/compress passes/microbatch passes/shard passes/spmd passes/stage passes/tree passes/overlap passes/fuse passes/memplan
 gtc   passes
-gtc   codegen/kernel codegen/c
+gtc   codegen/kernel codegen/scalar
+gtc   codegen/c codegen/cuda
 gtc   codegen/rank codegen/build
 gtc   codegen/image
 gtc   .

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/codegen/scalar"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
@@ -11,6 +12,8 @@ import (
 // header does not have.
 const prelude = `#include "gtc_math.h"
 #include <stddef.h>
+
+#define GTC_BITCAST(TO, FROM, x) (((union { FROM from; TO to; }){.from = x}).to)
 
 static int gtc_threads = 1;
 
@@ -152,7 +155,7 @@ func smallFloat(b *strings.Builder, d dtype.DType, params string) {
 		if i%8 == 0 {
 			b.WriteString("\n\t")
 		}
-		fmt.Fprintf(b, "%s, ", literal(dtype.F32, d.Decode(uint8(i))))
+		fmt.Fprintf(b, "%s, ", scalar.Literal(dtype.F32, d.Decode(uint8(i))))
 	}
 	fmt.Fprintf(b, "\n};\nGTC_FN float gtc_%s_get(uint8_t x) { return gtc_%s_value[x]; }\n", d, d)
 	if params != "" {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/codegen/scalar"
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
@@ -42,7 +43,7 @@ func Function(name, note string, k *kir.Kernel) (string, error) {
 		}
 	}
 	for _, par := range k.Params {
-		if memType(par.DType) == "" {
+		if scalar.MemType(par.DType) == "" {
 			return "", fmt.Errorf("the CPU target has no kernels of %s", par.DType)
 		}
 	}
@@ -146,7 +147,7 @@ func (p *printer) keep(t int) {
 		return
 	}
 	for _, n := range p.used[t] {
-		if _, kept := p.spill[n]; !kept && heavy(p.k.Insts[n].Op) {
+		if _, kept := p.spill[n]; !kept && scalar.Heavy(p.k.Insts[n].Op) {
 			p.spill[n] = t
 		}
 	}
@@ -170,7 +171,7 @@ func (p *printer) function(name, note string) {
 		if par.Out {
 			c = ""
 		}
-		p.line("%s%s *p%d = a%d;", c, memType(par.DType), i, i)
+		p.line("%s%s *p%d = a%d;", c, scalar.MemType(par.DType), i, i)
 	}
 	if p.k.Work > 0 {
 		p.line("char *ws = a%d;", n-1)
@@ -212,9 +213,9 @@ func (p *printer) chunks() {
 		t := p.accType(i)
 		p.line("%s *acc%d = (%s *)(ws + %d + c * %d);", t, i, t, p.accAt[i], p.accBytes(i))
 		if p.scalar[i] {
-			p.line("acc%d[0] = %s;", i, identity(in))
+			p.line("acc%d[0] = %s;", i, scalar.Identity(in))
 		} else {
-			p.line("for (long j = 0; j < %d; j++) acc%d[j] = %s;", p.k.Params[in.Param].Elems, i, identity(in))
+			p.line("for (long j = 0; j < %d; j++) acc%d[j] = %s;", p.k.Params[in.Param].Elems, i, scalar.Identity(in))
 		}
 	}
 	p.open("for (long r = c * %d / %d; r < (c + 1) * %d / %d; r++)", rows, n, rows, n)
@@ -233,8 +234,8 @@ func (p *printer) chunks() {
 		p.open("for (long j = 0; j < %d; j++)", elems)
 		p.line("%s s = ((%s *)(ws + %d))[j];", t, t, p.accAt[i])
 		p.line("for (long c = 1; c < %d; c++) s = %s;", n,
-			combine(in, "s", fmt.Sprintf("((%s *)(ws + %d + c * %d))[j]", t, p.accAt[i], p.accBytes(i))))
-		p.line("p%d[j] = %s;", in.Param, store(p.k.Params[in.Param].DType, "s"))
+			scalar.Combine(in, "s", fmt.Sprintf("((%s *)(ws + %d + c * %d))[j]", t, p.accAt[i], p.accBytes(i))))
+		p.line("p%d[j] = %s;", in.Param, scalar.Store(p.k.Params[in.Param].DType, "s"))
 		p.close()
 	}
 }
@@ -250,4 +251,4 @@ func (p *printer) accs() []int {
 }
 
 // accType is the type of a partial accumulator.
-func (p *printer) accType(n int) string { return accType(p.k.Insts[n].DType, p.scalar[n]) }
+func (p *printer) accType(n int) string { return scalar.AccType(p.k.Insts[n].DType, p.scalar[n]) }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/codegen/scalar"
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
@@ -19,7 +19,7 @@ func (p *printer) row(r string) {
 			for n := range p.k.Insts {
 				if first, kept := p.spill[n]; kept {
 					_ = first
-					p.line("%s t%d[%d] __attribute__((aligned(64)));", regType(p.k.Insts[n].DType), n, p.k.RowElems())
+					p.line("%s t%d[%d] __attribute__((aligned(64)));", scalar.RegType(p.k.Insts[n].DType), n, p.k.RowElems())
 				}
 			}
 		}
@@ -61,7 +61,7 @@ func (p *printer) pointers() {
 		if in.Op == "store" {
 			c = ""
 		}
-		p.line("%s%s *q%d = p%d%s;", c, memType(p.k.Params[in.Param].DType), n, in.Param, p.offset(in.Access, p.outDim, "i"))
+		p.line("%s%s *q%d = p%d%s;", c, scalar.MemType(p.k.Params[in.Param].DType), n, in.Param, p.offset(in.Access, p.outDim, "i"))
 	}
 }
 
@@ -112,9 +112,9 @@ func (p *printer) loop(t int, alone bool) {
 		in := p.k.Insts[n]
 		if in.Op == "reduce" || in.Op == "acc" && p.scalar[n] {
 			name := fmt.Sprintf("v%d", n)
-			p.line("%s %s = %s;", regType(in.DType), name, identity(in))
+			p.line("%s %s = %s;", scalar.RegType(in.DType), name, scalar.Identity(in))
 			reductions = append(reductions, map[string]string{"sum": "+", "prod": "*", "max": "max", "min": "min"}[in.Fn]+":"+name)
-			if extreme(in) {
+			if scalar.Extreme(in) {
 				p.line("int n%d = 0;", n)
 				reductions = append(reductions, fmt.Sprintf("|:n%d", n))
 			}
@@ -137,18 +137,14 @@ func (p *printer) loop(t int, alone bool) {
 	}
 	for _, n := range p.used[t] {
 		in := p.k.Insts[n]
-		if extreme(in) && (in.Op == "reduce" || in.Op == "acc" && p.scalar[n]) {
+		if scalar.Extreme(in) && (in.Op == "reduce" || in.Op == "acc" && p.scalar[n]) {
 			p.line("v%d = n%d ? NAN : v%d;", n, n, n)
 		}
 		if in.Op == "acc" && p.scalar[n] {
-			p.line("acc%d[0] = %s;", n, combine(in, fmt.Sprintf("acc%d[0]", n), fmt.Sprintf("v%d", n)))
+			p.line("acc%d[0] = %s;", n, scalar.Combine(in, fmt.Sprintf("acc%d[0]", n), fmt.Sprintf("v%d", n)))
 		}
 	}
 }
-
-// extreme reports whether in is a max or min over floats: its loop keeps the largest number and, apart from it,
-// whether there was a NaN, which the result must then be.
-func extreme(in kir.Inst) bool { return (in.Fn == "max" || in.Fn == "min") && in.DType.IsFloat() }
 
 // simd prints the directive of the innermost loop.
 func (p *printer) simd(t int, reductions []string, alone bool) {
@@ -181,19 +177,19 @@ func (p *printer) inst2(n, t int) {
 	first, kept := p.spill[n]
 	switch {
 	case kept && first < t:
-		p.line("const %s v%d = t%d[%s];", regType(in.DType), n, n, p.flat())
+		p.line("const %s v%d = t%d[%s];", scalar.RegType(in.DType), n, n, p.flat())
 		return
-	case extreme(in) && (in.Op == "reduce" || p.scalar[n]):
+	case scalar.Extreme(in) && (in.Op == "reduce" || p.scalar[n]):
 		less := map[string]string{"max": "<", "min": ">"}[in.Fn]
 		p.line("v%d = v%d %s v%d ? v%d : v%d;", n, n, less, in.Args[0], in.Args[0], n)
 		p.line("n%d |= v%d != v%d;", n, in.Args[0], in.Args[0])
 		return
 	case in.Op == "reduce" || in.Op == "acc" && p.scalar[n]:
-		p.line("v%d = %s;", n, combine(in, fmt.Sprintf("v%d", n), fmt.Sprintf("v%d", in.Args[0])))
+		p.line("v%d = %s;", n, scalar.Combine(in, fmt.Sprintf("v%d", n), fmt.Sprintf("v%d", in.Args[0])))
 		return
 	case in.Op == "acc":
 		at := fmt.Sprintf("acc%d[%s]", n, p.inner(in.Access))
-		p.line("%s = %s;", at, combine(in, at, fmt.Sprintf("v%d", in.Args[0])))
+		p.line("%s = %s;", at, scalar.Combine(in, at, fmt.Sprintf("v%d", in.Args[0])))
 		return
 	}
 	p.inst(n)
@@ -218,49 +214,17 @@ func (p *printer) inst(n int) {
 	in := p.k.Insts[n]
 	switch in.Op {
 	case "load":
-		p.line("const %s v%d = %s;", regType(in.DType), n, load(in.DType, fmt.Sprintf("q%d[%s]", n, p.inner(in.Access))))
+		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, fmt.Sprintf("q%d[%s]", n, p.inner(in.Access))))
 	case "store":
-		p.line("q%d[%s] = %s;", n, p.inner(in.Access), store(in.DType, p.unrounded(in.Args[0], in.DType)))
+		p.line("q%d[%s] = %s;", n, p.inner(in.Access), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
 	case "index":
 		p.line("const int64_t v%d = %d%s%s;", n, in.Access.Offset, p.offset(kir.Access{Strides: in.Access.Strides}, p.outDim, "i"),
 			p.offset(in.Access, p.rowDim, "j"))
 	default:
-		s, err := expr(p.k, n)
+		s, err := scalar.Expr(p.k, n)
 		if err != nil && p.err == nil {
 			p.err = err
 		}
-		p.line("const %s v%d = %s;", regType(in.DType), n, s)
+		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, s)
 	}
-}
-
-// unrounded is the register to store as type d: the operand of a rounding to d, since storing rounds.
-func (p *printer) unrounded(n int, d dtype.DType) string {
-	if in := p.k.Insts[n]; narrow(d) && in.Op == "cast" && in.DType == d && compute(p.k.Insts[in.Args[0]].DType) == dtype.F32 {
-		n = in.Args[0]
-	}
-	return fmt.Sprintf("v%d", n)
-}
-
-// identity is the value that a reduction starts from.
-func identity(in kir.Inst) string {
-	switch in.Fn {
-	case "prod":
-		return literal(in.DType, 1)
-	case "max", "min":
-		return extremeOf(in.DType, in.Fn == "min")
-	}
-	return literal(in.DType, 0)
-}
-
-// combine prints one step of a reduction.
-func combine(in kir.Inst, acc, x string) string {
-	switch in.Fn {
-	case "sum":
-		return acc + " + " + x
-	case "prod":
-		return acc + " * " + x
-	case "max":
-		return fmt.Sprintf("%s < %s || %s != %s ? %s : %s", acc, x, x, x, x, acc)
-	}
-	return fmt.Sprintf("%s > %s || %s != %s ? %s : %s", acc, x, x, x, x, acc)
 }

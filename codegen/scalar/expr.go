@@ -1,4 +1,6 @@
-package c
+// Package scalar prints the scalar instructions of kernel IR in the words that C and CUDA C++ share: the types of stdint.h,
+// gtc_f16 and gtc_bf16, and functions whose names begin with gtc_, which each language defines in a head of its own.
+package scalar
 
 import (
 	"fmt"
@@ -30,8 +32,8 @@ var binaryOps = map[string]string{
 // arithmetic prints those that integers do in an unsigned type, so that they wrap.
 var arithmetic = map[string]string{"add": "x + y", "sub": "x - y", "mul": "x * y"}
 
-// heavy marks operations worth keeping in a row buffer rather than computing again in a later stage.
-func heavy(op string) bool {
+// Heavy marks operations worth keeping in a row buffer rather than computing again in a later stage.
+func Heavy(op string) bool {
 	switch op {
 	case "exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "erf", "ncdf", "sigmoid", "pow", "softplus", "rand",
 		"tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh":
@@ -40,8 +42,8 @@ func heavy(op string) bool {
 	return false
 }
 
-// expr prints the value of a scalar instruction over registers vN.
-func expr(k *kir.Kernel, n int) (string, error) {
+// Expr prints the value of a scalar instruction over registers vN.
+func Expr(k *kir.Kernel, n int) (string, error) {
 	in := k.Insts[n]
 	arg := func(i int) string { return "v" + strconv.Itoa(in.Args[i]) }
 	t := in.DType
@@ -50,7 +52,7 @@ func expr(k *kir.Kernel, n int) (string, error) {
 	}
 	switch in.Op {
 	case "const":
-		return literal(in.DType, in.Value), nil
+		return Literal(in.DType, in.Value), nil
 	case "cast":
 		return cast(in.DType, t, arg(0)), nil
 	case "bitcast":
@@ -70,7 +72,7 @@ func expr(k *kir.Kernel, n int) (string, error) {
 }
 
 func unaryExpr(op string, t dtype.DType, x string) (string, error) {
-	t = compute(t)
+	t = Compute(t)
 	if f, ok := unary[op]; ok && t.IsFloat() {
 		if t == dtype.F32 {
 			return fmt.Sprintf("%s(%s)", f[0], x), nil
@@ -80,7 +82,7 @@ func unaryExpr(op string, t dtype.DType, x string) (string, error) {
 	if t == dtype.Bool && op != "not" {
 		return "", fmt.Errorf("no C for %q of %s", op, t)
 	}
-	zero, one := literal(t, 0), literal(t, 1)
+	zero, one := Literal(t, 0), Literal(t, 1)
 	switch op {
 	case "neg":
 		if t.IsInt() {
@@ -97,7 +99,7 @@ func unaryExpr(op string, t dtype.DType, x string) (string, error) {
 	case "abs":
 		return absExpr(t, x), nil
 	case "sign":
-		s := fmt.Sprintf("(%s)((%s > %s) - (%s < %s))", regType(t), x, zero, x, zero)
+		s := fmt.Sprintf("(%s)((%s > %s) - (%s < %s))", RegType(t), x, zero, x, zero)
 		if t.IsFloat() {
 			return fmt.Sprintf("%s != %s ? %s : %s", x, x, x, s), nil
 		}
@@ -130,7 +132,7 @@ func absExpr(t dtype.DType, x string) string {
 }
 
 func binaryExpr(op string, t dtype.DType, x, y string) (string, error) {
-	t = compute(t)
+	t = Compute(t)
 	fill := func(form string) string { return strings.NewReplacer("x", x, "y", y).Replace(form) }
 	if f, ok := binaryOps[op]; ok {
 		return fill(f), nil
@@ -178,7 +180,7 @@ func intExpr(op string, t dtype.DType, x, y string) (string, error) {
 
 // power writes the common constant exponents as products and roots.
 func power(k *kir.Kernel, in kir.Inst, t dtype.DType) string {
-	t = compute(t)
+	t = Compute(t)
 	x, y := fmt.Sprintf("v%d", in.Args[0]), fmt.Sprintf("v%d", in.Args[1])
 	if !t.IsFloat() {
 		s, _ := intExpr("pow", t, x, y)
@@ -200,7 +202,7 @@ func power(k *kir.Kernel, in kir.Inst, t dtype.DType) string {
 		case 0.5:
 			return fmt.Sprintf("%s(%s)", sqrt, x)
 		case -1:
-			return fmt.Sprintf("%s / %s", literal(t, 1), x)
+			return fmt.Sprintf("%s / %s", Literal(t, 1), x)
 		}
 	}
 	return fmt.Sprintf("%s(%s, %s)", f, x, y)

@@ -1,4 +1,4 @@
-package c
+package scalar
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
-// memType is the C type of a buffer's elements. Small floats are codes in memory; the types of half precision have names
+// MemType is the C type of a buffer's elements. Small floats are codes in memory; the types of half precision have names
 // of their own, since not every compiler knows them.
-func memType(d dtype.DType) string {
+func MemType(d dtype.DType) string {
 	switch d {
 	case dtype.F32:
 		return "float"
@@ -31,52 +31,52 @@ func memType(d dtype.DType) string {
 	return fmt.Sprintf("%sint%d_t", u, 8*d.Size())
 }
 
-// compute is the type in which values of type d are computed: floats below f32 in f32.
-func compute(d dtype.DType) dtype.DType {
-	if narrow(d) {
+// Compute is the type in which values of type d are computed: floats below f32 in f32.
+func Compute(d dtype.DType) dtype.DType {
+	if Narrow(d) {
 		return dtype.F32
 	}
 	return d
 }
 
-// narrow reports whether d is a float type that is stored, but not computed in.
-func narrow(d dtype.DType) bool { return d.IsFloat() && d != dtype.F32 && d != dtype.F64 }
+// Narrow reports whether d is a float type that is stored, but not computed in.
+func Narrow(d dtype.DType) bool { return d.IsFloat() && d != dtype.F32 && d != dtype.F64 }
 
-// regType is the C type of a value in a register: bools compute as int, so that comparisons and selects stay in vectors
+// RegType is the C type of a value in a register: bools compute as int, so that comparisons and selects stay in vectors
 // of one width.
-func regType(d dtype.DType) string {
+func RegType(d dtype.DType) string {
 	if d == dtype.Bool {
 		return "int"
 	}
-	return memType(compute(d))
+	return MemType(Compute(d))
 }
 
-// accType is the C type of a partial accumulator. Scalars collect many rows and use double.
-func accType(d dtype.DType, scalar bool) string {
-	if scalar && compute(d) == dtype.F32 {
+// AccType is the C type of a partial accumulator. Scalars collect many rows and use double.
+func AccType(d dtype.DType, scalar bool) string {
+	if scalar && Compute(d) == dtype.F32 {
 		return "double"
 	}
-	return memType(compute(d))
+	return MemType(Compute(d))
 }
 
-// load reads a register from memory, store writes one.
-func load(d dtype.DType, at string) string {
-	if narrow(d) {
+// Load reads a register from memory, store writes one.
+func Load(d dtype.DType, at string) string {
+	if Narrow(d) {
 		return fmt.Sprintf("gtc_%s_get(%s)", d, at)
 	}
 	return at
 }
 
-func store(d dtype.DType, v string) string {
-	if narrow(d) {
+func Store(d dtype.DType, v string) string {
+	if Narrow(d) {
 		return fmt.Sprintf("gtc_%s_put(%s)", d, v)
 	}
 	return v
 }
 
-// literal prints a constant of type d exactly; integers are whole.
-func literal(d dtype.DType, v float64) string {
-	d = compute(d)
+// Literal prints a constant of type d exactly; integers are whole.
+func Literal(d dtype.DType, v float64) string {
+	d = Compute(d)
 	switch {
 	case d == dtype.Bool && v != 0:
 		return "1"
@@ -136,7 +136,7 @@ func extremeOf(d dtype.DType, largest bool) string {
 		lo, hi = "0", "UINT64_MAX"
 	case d.IsInt():
 		least, most := d.Range()
-		lo, hi = literal(d, least), literal(d, most)
+		lo, hi = Literal(d, least), Literal(d, most)
 		if d == dtype.I32 {
 			lo = "INT32_MIN"
 		}
@@ -161,11 +161,11 @@ func wrap(d dtype.DType, v string) string {
 	n := 8*d.Size() - d.Bits()
 	switch {
 	case n == 0:
-		return fmt.Sprintf("(%s)(%s)", memType(d), v)
+		return fmt.Sprintf("(%s)(%s)", MemType(d), v)
 	case d.Signed():
-		return fmt.Sprintf("(%s)((%s)((uint32_t)(%s) << %d) >> %d)", memType(d), memType(d), v, n, n)
+		return fmt.Sprintf("(%s)((%s)((uint32_t)(%s) << %d) >> %d)", MemType(d), MemType(d), v, n, n)
 	}
-	return fmt.Sprintf("(%s)((%s) & %d)", memType(d), v, 1<<d.Bits()-1)
+	return fmt.Sprintf("(%s)((%s) & %d)", MemType(d), v, 1<<d.Bits()-1)
 }
 
 // cast prints v, of type from, converted to type to.
@@ -173,17 +173,17 @@ func cast(to, from dtype.DType, v string) string {
 	switch {
 	case to == dtype.Bool:
 		return v + " != 0"
-	case narrow(to):
+	case Narrow(to):
 		return fmt.Sprintf("gtc_%s_get(gtc_%s_put((float)%s))", to, to, v)
 	case to.IsFloat():
-		return fmt.Sprintf("(%s)%s", memType(to), v)
+		return fmt.Sprintf("(%s)%s", MemType(to), v)
 	case !from.IsFloat():
 		return wrap(to, v)
 	case to == dtype.U64:
 		return fmt.Sprintf("gtc_to_u64(%s)", v)
 	case to == dtype.I64 || to == dtype.U32:
 		return wrap(to, fmt.Sprintf("gtc_to_i64(%s)", v))
-	case compute(from) == dtype.F32:
+	case Compute(from) == dtype.F32:
 		return wrap(to, fmt.Sprintf("gtc_to_i32f(%s)", v))
 	}
 	return wrap(to, fmt.Sprintf("gtc_to_i32(%s)", v))
@@ -191,5 +191,5 @@ func cast(to, from dtype.DType, v string) string {
 
 // bitcast prints the bits of v taken for another type of the same size.
 func bitcast(to, from dtype.DType, v string) string {
-	return load(to, fmt.Sprintf("((union { %s from; %s to; }){.from = %s}).to", memType(from), memType(to), store(from, v)))
+	return Load(to, fmt.Sprintf("GTC_BITCAST(%s, %s, %s)", MemType(to), MemType(from), Store(from, v)))
 }
