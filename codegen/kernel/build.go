@@ -10,6 +10,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Arg is what a kernel's buffer stands for: a value, from element Start on. Offsets are arguments rather than part of
@@ -17,6 +18,17 @@ import (
 type Arg struct {
 	Value *ir.Value
 	Start int
+}
+
+// Align is the bytes that the argument's place in the arena is a multiple of, as far as it can be told from Start.
+func (a Arg) Align() int {
+	n := a.Start * a.Value.Type.DType.Size()
+	for align := abi.Align; align > 1; align /= 2 {
+		if n%align == 0 {
+			return align
+		}
+	}
+	return 1
 }
 
 // Built is a kernel with the arguments for its Params, in order.
@@ -286,7 +298,7 @@ func (b *builder) param(v *ir.Value, out bool, a *kir.Access) int {
 	if i < 0 {
 		i = len(b.args)
 		b.args = append(b.args, arg)
-		b.k.Params = append(b.k.Params, kir.Param{DType: v.Type.DType, Elems: v.Type.Elems()})
+		b.k.Params = append(b.k.Params, kir.Param{DType: v.Type.DType, Elems: v.Type.Elems(), Align: arg.Align()})
 	}
 	b.k.Params[i].Out = b.k.Params[i].Out || out
 	return i

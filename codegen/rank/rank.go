@@ -394,7 +394,7 @@ func newKernel(dims []int) *kir.Kernel {
 
 func fillKernel(out *ir.Value, v float64) *kir.Kernel {
 	k := newKernel(out.Type.Dims)
-	k.Params = []kir.Param{{DType: out.Type.DType, Elems: out.Type.Elems(), Out: true}}
+	k.Params = []kir.Param{{DType: out.Type.DType, Elems: out.Type.Elems(), Out: true, Align: abi.Align}}
 	k.Insts = []kir.Inst{
 		{Op: "const", DType: out.Type.DType, Value: v},
 		{Op: "store", DType: out.Type.DType, Args: []int{0}, Access: kir.Access{Strides: ir.Strides(out.Type.Dims)}, Level: kir.PerElem},
@@ -421,10 +421,11 @@ func boxKernel(op *ir.Op, i int) (*kir.Kernel, []kernel.Arg, error) {
 		args = append(args, kernel.Arg{Value: src, Start: acc.Offset})
 		acc.Offset = 0
 		load.Op, load.Access = "load", acc
-		k.Params = []kir.Param{{DType: src.Type.DType, Elems: src.Type.Elems()}}
+		k.Params = []kir.Param{{DType: src.Type.DType, Elems: src.Type.Elems(), Align: args[0].Align()}}
 	}
-	k.Params = append(k.Params, kir.Param{DType: out.Type.DType, Elems: out.Type.Elems(), Out: true})
+	to := kernel.Arg{Value: out, Start: start}
+	k.Params = append(k.Params, kir.Param{DType: out.Type.DType, Elems: out.Type.Elems(), Out: true, Align: to.Align()})
 	k.Insts = []kir.Inst{load,
 		{Op: "store", DType: out.Type.DType, Args: []int{0}, Param: len(k.Params) - 1, Access: dst, Level: kir.PerElem}}
-	return k, append(args, kernel.Arg{Value: out, Start: start}), nil
+	return k, append(args, to), nil
 }

@@ -329,3 +329,18 @@ func (l Level) AtOperand(op *ir.Op) Level {
 	}
 	return l
 }
+
+// DeviceBytes is the scratch memory that the group takes on a GPU at most.
+func (s *Space) DeviceBytes() int {
+	n := 0
+	rows, elems := s.Rows()
+	for v, l := range s.Level {
+		switch d := v.Type.DType; {
+		case l == Acc:
+			n += kir.DeviceBytes(d, v.Type.Elems(), kir.DeviceCopies(v.Type.Elems(), rows, elems))
+		case l == Row && kir.DeviceSplit(rows, elems) > 1:
+			n += kir.DeviceBytes(d, rows, kir.DeviceSplit(rows, elems))
+		}
+	}
+	return n
+}

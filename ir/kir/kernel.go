@@ -22,6 +22,7 @@ type Param struct {
 	DType dtype.DType
 	Elems int
 	Out   bool // written; it may be the same memory as an input that is read at the same index only
+	Align int  // the argument is a multiple of so many bytes; 0: of one element only
 }
 
 // Inst is one instruction; it makes the value that has its number. Access runs over the kernel's dims.

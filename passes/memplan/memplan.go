@@ -236,7 +236,9 @@ func workspace(opt *pass.Options, f *ir.Func) (int, error) {
 			if !ok {
 				return 0, fmt.Errorf("BUG: group %d of @%s does not share an iteration space\n%s", g.ID, f.Name, f)
 			}
-			n = s.WorkBytes()
+			if n = s.WorkBytes(); opt.Cuda() {
+				n = s.DeviceBytes()
+			}
 		}
 		most = max(most, align(n))
 	}
