@@ -140,27 +140,63 @@ func (p *printer) each(w *walk, body func()) {
 		p.open("for (int c = 0; c < %d; c++)", w.chunks)
 	} else {
 		p.open("")
+	}
+	inner := p.captured(func() {
+		if w.cond != "" {
+			p.open("if (%s)", w.cond)
+		}
+		if !w.crosses(p.k) {
+			p.decode(w.dims, "j", "j")
+		}
+		body()
+		if w.cond != "" {
+			p.close()
+		}
+	})
+	start := p.captured(func() {
+		for _, l := range strings.Split(w.start, "\n") {
+			if l != "" {
+				p.line("%s", l)
+			}
+		}
+		if says(inner, "j") {
+			p.line("const %s j = %s;", p.index(), w.j)
+		}
+	})
+	if w.chunks == 1 && (says(inner, "c") || says(start, "c")) {
 		p.line("const int c = 0;")
 	}
-	for _, l := range strings.Split(w.start, "\n") {
-		if l != "" {
-			p.line("%s", l)
-		}
-	}
-	if len(w.dims) > 0 {
-		p.line("const %s j = %s;", p.index(), w.j)
-	}
-	if w.cond != "" {
-		p.open("if (%s)", w.cond)
-	}
-	if !w.crosses(p.k) {
-		p.decode(w.dims, "j", "j")
-	}
-	body()
-	if w.cond != "" {
-		p.close()
-	}
+	p.b.WriteString(start + inner)
 	p.close()
+}
+
+// captured is what body prints, which is taken back.
+func (p *printer) captured(body func()) string {
+	n := p.b.Len()
+	body()
+	all := p.b.String()
+	p.b.Reset()
+	p.b.WriteString(all[:n])
+	return all[n:]
+}
+
+// says reports whether text has the word.
+func says(text, word string) bool {
+	for {
+		i := strings.Index(text, word)
+		if i < 0 {
+			return false
+		}
+		end := i + len(word)
+		if (i == 0 || !letter(text[i-1])) && (end == len(text) || !letter(text[end])) {
+			return true
+		}
+		text = text[end:]
+	}
+}
+
+func letter(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
 // decode prints the index of each of dims, named by prefix, from their common number from.
@@ -169,6 +205,7 @@ func (p *printer) decode(dims []int, from, prefix string) {
 	for i := len(dims) - 1; i >= 0; i-- {
 		d := dims[i]
 		switch {
+		case !p.moves(d):
 		case len(dims) == 1:
 			p.line("const %s %s%d = %s;", p.index(), prefix, d, from)
 		case i == 0:
@@ -180,6 +217,11 @@ func (p *printer) decode(dims []int, from, prefix string) {
 		}
 		stride *= p.k.Dims[d]
 	}
+}
+
+// moves reports whether some access depends on the index of dim d.
+func (p *printer) moves(d int) bool {
+	return slices.ContainsFunc(p.k.Insts, func(in kir.Inst) bool { return d < len(in.Access.Strides) && in.Access.Strides[d] != 0 })
 }
 
 // offset prints "i0 * 512 + i1" for those of dims that a moves along, with indices named by prefix; "" when there are none.
@@ -264,15 +306,20 @@ func (p *printer) fetch(loads []int, w *walk) {
 func (p *printer) elements(w *walk, body func()) {
 	if w.v == 1 {
 		p.open("")
-		p.line("const int e = 0;")
 	} else {
 		p.line("#pragma unroll")
 		p.open("for (int e = 0; e < %d; e++)", w.v)
 	}
-	if w.crosses(p.k) {
-		p.decode(w.dims, "(j + e)", "x")
+	inner := p.captured(func() {
+		if w.crosses(p.k) {
+			p.decode(w.dims, "(j + e)", "x")
+		}
+		body()
+	})
+	if w.v == 1 && says(inner, "e") {
+		p.line("const int e = 0;")
 	}
-	body()
+	p.b.WriteString(inner)
 	p.close()
 }
 
@@ -363,12 +410,12 @@ func (p *printer) scalarInst(n int) {
 // outside prints an instruction that does not vary along a walk; the dims of local have indices i.
 func (p *printer) outside(n int, local []int, guard string) {
 	in := p.k.Insts[n]
-	at := fmt.Sprintf("p%d[%s]", in.Param, p.outerPosition(in.Access, local))
+	at := func() string { return fmt.Sprintf("p%d[%s]", in.Param, p.outerPosition(in.Access, local)) }
 	switch in.Op {
 	case "load":
-		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, at))
+		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, at()))
 	case "store":
-		p.line("if (%s) %s = %s;", guard, at, scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
+		p.line("if (%s) %s = %s;", guard, at(), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
 	case "index":
 		p.line("const int64_t v%d = %s;", n, p.outerPosition(in.Access, local))
 	default:
