@@ -17,6 +17,9 @@ type byNVRTC struct{ *nvrtc.Library }
 
 func (c byNVRTC) name() string { return fmt.Sprintf("NVRTC %d.%d", c.Major, c.Minor) }
 
+// driver: within a major version of CUDA, older drivers load what newer compilers made.
+func (c byNVRTC) driver() int { return c.Major * 1000 }
+
 func (c byNVRTC) compile(_ context.Context, u unit, arch string) ([]byte, string, error) {
 	image, log, err := c.Compile(nvrtc.Source{Name: u.name, Text: u.text, Headers: u.headers}, arch, append(u.options, "--ptxas-options=-v")...)
 	var e *nvrtc.Error
@@ -30,6 +33,12 @@ func (c byNVRTC) compile(_ context.Context, u unit, arch string) ([]byte, string
 type byNVCC struct{ path, version string }
 
 func (c byNVCC) name() string { return c.version }
+
+func (c byNVCC) driver() int {
+	var major int
+	fmt.Sscanf(c.version, "nvcc %d.", &major)
+	return major * 1000
+}
 
 // findNVCC looks for nvcc in a toolkit's folder, or where the usual variables and PATH have it; nil when there is none.
 func findNVCC(cudaPath string, getenv func(string) string) compiler {

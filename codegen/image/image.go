@@ -49,6 +49,7 @@ type Builder struct {
 // compiler turns one kernel into a cubin (arch sm_NN) or PTX (compute_NN).
 type compiler interface {
 	name() string // with its version: results depend on it
+	driver() int  // the CUDA that a driver must support to load what it makes
 	compile(ctx context.Context, u unit, arch string) (image []byte, log string, err error)
 }
 
@@ -122,6 +123,14 @@ func (b *Builder) Compiler() string {
 		return ""
 	}
 	return b.compiler.name()
+}
+
+// Driver is the CUDA that a driver must support to load the images, such as 13000; 0 where that is not known before the start.
+func (b *Builder) Driver() int {
+	if b.compiler == nil {
+		return 0
+	}
+	return b.compiler.driver()
 }
 
 // Images are the files that Build makes: one for each chip, and PTX of the latest for those to come.

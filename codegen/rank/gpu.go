@@ -17,6 +17,7 @@ import (
 type Target struct {
 	Options *pass.Options // of a GPU's programs
 	Images  []Image       // what their kernels are compiled to
+	Driver  int           // the CUDA that the driver must support for them, such as 13000; 0: any
 }
 
 // Image is a file of compiled kernels beside the program.

@@ -104,12 +104,16 @@ func (d *gpu) printDevice(f *jen.File) {
 	for _, k := range d.list {
 		names = append(names, jen.Lit(k.Name))
 	}
+	code := []jen.Code{
+		jen.Id("Kernels").Op(":").Index().String().Values(lines(names)...),
+		jen.Id("Images").Op(":").Index().Qual(devicePath, "Image").Values(lines(images)...),
+	}
+	if d.target.Driver > 0 {
+		code = append(code, keyed("Driver", d.target.Driver))
+	}
 	f.Comment("gpu is what launches refer to: kernels by their number, and what they were compiled to.")
 	f.Var().Id("gpu").Op("=").Op("&").Qual(trainPath, "Device").Values(lines([]jen.Code{
-		jen.Id("Code").Op(":").Qual(devicePath, "Code").Values(lines([]jen.Code{
-			jen.Id("Kernels").Op(":").Index().String().Values(lines(names)...),
-			jen.Id("Images").Op(":").Index().Qual(devicePath, "Image").Values(lines(images)...),
-		})...),
+		jen.Id("Code").Op(":").Qual(devicePath, "Code").Values(lines(code)...),
 		jen.Id("Open").Op(":").Qual(cudaPath, "Open"),
 	})...)
 }

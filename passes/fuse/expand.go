@@ -1,6 +1,9 @@
 package fuse
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
@@ -14,10 +17,19 @@ func expand(c *pass.Context, f *ir.Func) (err error) {
 	todo := f.Ops
 	f.Ops = nil
 	subst := map[*ir.Value]*ir.Value{}
+	var missing []*ir.Error
 	for _, op := range todo {
-		if err := expandOp(c, b, op, subst); err != nil {
+		err := expandOp(c, b, op, subst)
+		var lacks *noKernel
+		if errors.As(err, &lacks) {
+			missing = append(missing, ir.Errorf(op.Loc, "the %s target has no kernel for %s", c.Opt.TargetName(), lacks.op))
+			b.F.Ops = append(b.F.Ops, op) // as if it had one: the next may lack one, too
+		} else if err != nil {
 			return err
 		}
+	}
+	if len(missing) > 0 {
+		return lacking(missing)
 	}
 	for i := range f.Results {
 		if n := subst[f.Results[i].Value]; n != nil {
@@ -27,6 +39,27 @@ func expand(c *pass.Context, f *ir.Func) (err error) {
 	return nil
 }
 
+// noKernel is an op that neither has a kernel nor is made of ops that have.
+type noKernel struct{ op *ir.Op }
+
+// Error names the op.
+func (e *noKernel) Error() string { return "no kernel for " + e.op.String() }
+
+// maxMissing bounds the ops without kernels that an error lists.
+const maxMissing = 20
+
+// lacking is one error about all ops without kernels.
+func lacking(missing []*ir.Error) error {
+	first := missing[0]
+	for i, e := range missing[1:] {
+		if i == maxMissing {
+			return first.Note("and for %d more ops", len(missing)-1-i)
+		}
+		first = first.Note("%s: %s", e.Loc, e.Msg)
+	}
+	return first
+}
+
 func expandOp(c *pass.Context, b *ir.Builder, op *ir.Op, subst map[*ir.Value]*ir.Value) error {
 	for i, v := range op.In {
 		if n := subst[v]; n != nil {
@@ -34,18 +67,25 @@ func expandOp(c *pass.Context, b *ir.Builder, op *ir.Op, subst map[*ir.Value]*ir
 		}
 	}
 	how := lowering(c, op)
-	if how == nil && (group.Impl(op).Kind != kir.None || op.Def.Rules.Collective != "") {
+	impl := group.Impl(op)
+	lacks := impl.Kind == kir.None || impl.Kind == kir.Template && !c.Opt.Native(op, impl)
+	if how == nil && (!lacks || op.Def.Rules.Collective != "" || op.Def.Rules.Effect) {
 		b.F.Ops = append(b.F.Ops, op)
 		return nil
 	}
 	if how == nil {
-		return ir.Errorf(op.Loc, "the %s target has no kernel for %s", c.Opt.TargetName(), op)
+		return &noKernel{op}
 	}
 	rest := b.F.Ops
 	b.F.Ops, b.Loc = nil, op.Loc
 	outs := how(b, op)
 	parts := b.F.Ops
 	b.F.Ops = rest
+	for _, p := range parts {
+		if p.Def == op.Def && slices.EqualFunc(p.In, op.In, sameType) && slices.EqualFunc(p.Out, op.Out, sameType) {
+			return &noKernel{op} // it is made of itself
+		}
+	}
 	for _, p := range parts {
 		if err := expandOp(c, b, p, subst); err != nil {
 			return err
@@ -65,6 +105,10 @@ func expandOp(c *pass.Context, b *ir.Builder, op *ir.Op, subst map[*ir.Value]*ir
 		subst[v] = n
 	}
 	return nil
+}
+
+func sameType(a, b *ir.Value) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.Type.Equal(b.Type)
 }
 
 // owned reports whether n was made by one of the parts, or by what they expanded to (then it already has
