@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	gpuprint "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
@@ -99,7 +100,7 @@ func (g *generator) gpuTemplate(op *ir.Op, impl kir.Impl, cl *call) error {
 	switch {
 	case plan.Product != nil:
 		p := *plan.Product
-		p.A, p.B, p.C, p.Bias, p.Aux = number(p.A), number(p.B), number(p.C), number(p.Bias), number(p.Aux)
+		p.A, p.B, p.C, p.Bias, p.Add, p.Aux = number(p.A), number(p.B), number(p.C), number(p.Bias), number(p.Add), number(p.Aux)
 		p.Workspace, p.WorkBytes, p.Own = g.plan.Workspace, g.plan.WorkBytes, launches
 		cl.product = &p
 	case plan.Convolution != nil:
@@ -123,7 +124,16 @@ func alignment(a arg) int {
 
 // gpuKernel calls the kernels of a group.
 func (g *generator) gpuKernel(k *kir.Kernel, describe string, args []arg, loc string) (call, error) {
-	return call{}, fmt.Errorf("the CUDA target has no kernels of fused groups yet")
+	list, work, err := gpuprint.Kernels(describe, k)
+	if err != nil {
+		return call{}, err
+	}
+	if work > g.plan.WorkBytes {
+		return call{}, fmt.Errorf("BUG: kernel %s needs %d bytes of workspace, the plan has %d", describe, work, g.plan.WorkBytes)
+	}
+	cl := call{launches: g.launches(list, args, loc)}
+	cl.fn = g.gpu.list[cl.launches[0].Kernel].Name
+	return cl, nil
 }
 
 // kernelsText is kernels.cu: all kernels, for people and compilers.

@@ -41,6 +41,9 @@ func launchList(list []abi.Launch) jen.Code {
 					}
 				}))
 			}
+			if len(l.Refs) > 0 {
+				fields = append(fields, jen.Id("Refs").Op(":").Add(numbers(l.Refs)))
+			}
 			v.Values(fields...)
 		}
 	})
@@ -63,7 +66,7 @@ func some(fields ...any) []jen.Code {
 	var list []jen.Code
 	for i := 0; i < len(fields); i += 2 {
 		switch x := fields[i+1]; x {
-		case 0, "", false:
+		case 0, "", false, 0.0:
 		default:
 			list = append(list, keyed(fields[i].(string), x))
 		}
@@ -74,8 +77,8 @@ func some(fields ...any) []jen.Code {
 func product(p *abi.Product) []jen.Code {
 	fields := some("M", p.M, "N", p.N, "K", p.K, "Batch", p.Batch, "TransA", p.TransA, "TransB", p.TransB, "LDA", p.LDA, "LDB", p.LDB, "LDC", p.LDC,
 		"StrideA", p.StrideA, "StrideB", p.StrideB, "StrideC", p.StrideC, "TypeA", p.TypeA, "TypeB", p.TypeB, "TypeC", p.TypeC,
-		"TypeBias", p.TypeBias, "Compute", p.Compute, "Accumulate", p.Accumulate, "Epilogue", p.Epilogue, "A", p.A, "B", p.B, "C", p.C,
-		"Bias", p.Bias, "Aux", p.Aux, "Workspace", p.Workspace, "WorkBytes", p.WorkBytes)
+		"TypeBias", p.TypeBias, "Compute", p.Compute, "Alpha", p.Alpha, "Accumulate", p.Accumulate, "Epilogue", p.Epilogue, "A", p.A, "B", p.B, "C", p.C,
+		"Bias", p.Bias, "Add", p.Add, "Aux", p.Aux, "Workspace", p.Workspace, "WorkBytes", p.WorkBytes)
 	return append(fields, jen.Id("Own").Op(":").Add(launchList(p.Own)))
 }
 
