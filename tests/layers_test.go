@@ -31,6 +31,8 @@ run   runtime/data runtime/ckpt
 run   runtime/train
 
 gtc   ir/kir kernels/cuda
+gtc   kernels/cuda/standin
+test  kernels/cuda/cudatest
 gtc   ir
 gtc   ir/group ir/ops ir/cost
 gtc   ir/grad

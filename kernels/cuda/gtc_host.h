@@ -31,7 +31,9 @@ struct gtc_host_site {
 
 extern "C" {
 #define GTC_HOST_TLS __thread __attribute__((tls_model("initial-exec")))
-extern GTC_HOST_TLS gtc_host_index threadIdx, blockIdx, blockDim, gridDim;
+extern GTC_HOST_TLS struct gtc_host_place {
+	gtc_host_index thread, block, threads, blocks;
+} gtc_host_here;
 
 void gtc_host_sync(const char* file, int line);
 void gtc_host_sync_warp(const char* file, int line);
@@ -47,6 +49,11 @@ void gtc_host_atomic(const void* p, int bytes);
 void gtc_host_fence(void);
 void gtc_host_misaligned(const void* p, int bytes);
 }
+
+#define threadIdx gtc_host_here.thread
+#define blockIdx gtc_host_here.block
+#define blockDim gtc_host_here.threads
+#define gridDim gtc_host_here.blocks
 
 #define GTC_SHARED(T, name, ...)                                                          \
 	static gtc_host_site gtc_host_site_##name = {#name, sizeof(T __VA_ARGS__), -1}; \
