@@ -96,7 +96,8 @@ static void touch_shared(uintptr_t a, size_t n, bool write, bool atomic, uint32_
 		      offset_in(a).c_str(), place(pc).c_str());
 	}
 	for (Cell* c = &w->cells[a - uintptr_t(w->shared)]; n > 0; n--, c++, a++) {
-		if (c->pending && c->write_block >= w->first_epoch) {
+		c->pending = c->pending && c->write_block >= w->first_epoch;  // copies end with their block
+		if (c->pending) {
 			fault("%s %s %s (%s), which an asynchronous copy of %s still writes (%s)", name_thread(t).c_str(),
 			      write ? "writes" : "reads", offset_in(a).c_str(), place(pc).c_str(), name_thread(c->writer).c_str(),
 			      place(c->write_pc).c_str());
