@@ -2,12 +2,24 @@ package image
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/codegen/rank"
+	"github.com/gtc-compiler/gtc/kernels/cuda/standin"
 )
 
+// CheckVariable names the environment variable that, when set, has kernels for this processor compiled with checks.
+const CheckVariable = "GTC_HOST_CHECK"
+
 // hostImage is a shared library with the kernels for this processor.
-func hostImage(context.Context, []rank.Kernel, map[string][]byte) ([]byte, error) {
-	return nil, errors.New("--arch host is not there yet")
+func (b *Builder) hostImage(ctx context.Context, kernels []rank.Kernel, strict bool) ([]byte, error) {
+	var text strings.Builder
+	for _, h := range rank.Includes(kernels) {
+		fmt.Fprintf(&text, "#include %q\n", h)
+	}
+	for _, k := range kernels {
+		fmt.Fprintf(&text, "\n%s\n", k.Text)
+	}
+	return standin.Image(ctx, text.String(), standin.Options{Checked: b.o.Getenv(CheckVariable) != "", Strict: strict})
 }

@@ -174,7 +174,7 @@ func (b *Builder) Build(ctx context.Context, kernels []rank.Kernel, strict bool)
 		var err error
 		switch im.Arch {
 		case Host:
-			data, err = hostImage(ctx, kernels, r.Files)
+			data, err = b.hostImage(ctx, kernels, strict)
 		case Source:
 			data = []byte(flat(kernels))
 		default:

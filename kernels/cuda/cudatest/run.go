@@ -57,7 +57,7 @@ func RunAll(t testing.TB, cases []*Case) {
 	}
 	text, names := Source(cases)
 	ctx := context.Background()
-	image, err := standin.ImageFile(ctx, text, os.Getenv(Fast) == "")
+	image, err := standin.ImageFile(ctx, text, standin.Options{Checked: os.Getenv(Fast) == ""})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,9 +28,15 @@ import (
 //go:embed src
 var sources embed.FS
 
-// flags are those of everything; kernels add their own. Contraction is on because GPUs fuse multiplications and additions.
+// Options are how kernels are compiled.
+type Options struct {
+	Checked bool // with checks: some ten times slower, and launches fail with a report when a kernel does what it must not
+	Strict  bool // no multiplication is fused with the addition that follows
+}
+
+// flags are those of everything; kernels add their own.
 var flags = []string{"-std=c++17", "-march=native", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing", "-fno-math-errno",
-	"-ffp-contract=fast", "-DGTC_HOST", "-Wno-unknown-pragmas", "-Wno-attributes"}
+	"-DGTC_HOST", "-Wno-unknown-pragmas", "-Wno-attributes"}
 
 // kernelFlags are by whether checks are on. The compiler's own run-time library of -fsanitize=thread is not linked.
 var kernelFlags = map[bool][]string{
@@ -162,7 +168,7 @@ func (b *builder) run(ctx context.Context, dir string, args ...string) error {
 // object compiles a source of the engine.
 func (b *builder) object(ctx context.Context, name string) (string, error) {
 	return b.make(name+".o", func(path string) error {
-		return b.run(ctx, b.dir, append(flags[:len(flags):len(flags)], "-O2", "-I", b.headers, "-c", filepath.Join(b.headers, name+".cc"), "-o", path)...)
+		return b.run(ctx, b.dir, append(flags[:len(flags):len(flags)], "-O2", "-ffp-contract=fast", "-I", b.headers, "-c", filepath.Join(b.headers, name+".cc"), "-o", path)...)
 	})
 }
 
@@ -195,14 +201,13 @@ func table(text string, checked bool) (string, error) {
 }
 
 // ImageFile compiles CUDA text, kernels whose parameters are all pointers, into an image and gives its path in the cache. The
-// text may include the headers of kernels/cuda. With checks the image is some ten times slower, and its launches fail with a
-// report when a kernel does what it must not. Errors are the compiler's.
-func ImageFile(ctx context.Context, text string, checked bool) (string, error) {
+// text may include the headers of kernels/cuda. Errors are the compiler's.
+func ImageFile(ctx context.Context, text string, o Options) (string, error) {
 	b, err := open()
 	if err != nil {
 		return "", err
 	}
-	list, err := table(text, checked)
+	list, err := table(text, o.Checked)
 	if err != nil {
 		return "", err
 	}
@@ -214,7 +219,7 @@ func ImageFile(ctx context.Context, text string, checked bool) (string, error) {
 		}
 		objects = append(objects, o)
 	}
-	sum := sha256.Sum256([]byte(text + list))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%v\n%s%s", o, text, list))
 	return b.make("image-"+hex.EncodeToString(sum[:12])+".so", func(path string) error {
 		// File names are relative: equal texts give equal images.
 		const source = "kernels.cu"
@@ -222,7 +227,12 @@ func ImageFile(ctx context.Context, text string, checked bool) (string, error) {
 		if err := os.WriteFile(filepath.Join(dir, source), []byte(text+list), 0o666); err != nil {
 			return err
 		}
-		args := append(flags[:len(flags):len(flags)], kernelFlags[checked]...)
+		args := append(flags[:len(flags):len(flags)], kernelFlags[o.Checked]...)
+		if o.Strict {
+			args = append(args, "-ffp-contract=off")
+		} else {
+			args = append(args, "-ffp-contract=fast") // as compilers for GPUs do
+		}
 		args = append(args, "-ffile-prefix-map="+b.headers+"/=", "-fdebug-prefix-map="+dir+"=.", "-I", b.headers, "-x", "c++", "-c", source, "-o", "kernels.o")
 		if err := b.run(ctx, dir, args...); err != nil {
 			return err
@@ -232,8 +242,8 @@ func ImageFile(ctx context.Context, text string, checked bool) (string, error) {
 }
 
 // Image is ImageFile's contents.
-func Image(ctx context.Context, text string, checked bool) ([]byte, error) {
-	path, err := ImageFile(ctx, text, checked)
+func Image(ctx context.Context, text string, o Options) ([]byte, error) {
+	path, err := ImageFile(ctx, text, o)
 	if err != nil {
 		return nil, err
 	}
