@@ -21,6 +21,8 @@ type Config struct {
 	Slots   int   // batches read ahead; 0 stands for 2
 
 	Unread []bool // inputs of which this process needs no rows: their Inputs are nil; nil reads all
+
+	Alloc func(n int) ([]byte, error) // makes the buffers, such as memory that a device reads directly; nil makes plain ones
 }
 
 // Batch is what one rank needs for one global step: rows Rank*B/Ranks ... of the global
@@ -98,19 +100,39 @@ func (d *Dataset) Loader(cfg Config) (*Loader, error) {
 		stop: make(chan struct{})}
 	rows := b / cfg.Ranks
 	for range cfg.Slots {
-		s := &Batch{Rows: rows, Weights: make([]float32, rows), micro: cfg.Micro, home: l.free}
-		for i := range d.inputs {
-			var room []byte
-			if !cfg.skips(i) {
-				room = make([]byte, rows*d.RowBytes(i))
-			}
-			s.Inputs = append(s.Inputs, room)
+		s, err := d.batch(&cfg, rows)
+		if err != nil {
+			return nil, err
 		}
+		s.home = l.free
 		l.free <- s
 	}
 	l.done.Add(1)
 	go l.run()
 	return l, nil
+}
+
+// batch makes an empty batch.
+func (d *Dataset) batch(cfg *Config, rows int) (*Batch, error) {
+	alloc := cfg.Alloc
+	if alloc == nil {
+		alloc = func(n int) ([]byte, error) { return make([]byte, n), nil }
+	}
+	weights, err := alloc(4 * rows)
+	if err != nil {
+		return nil, err
+	}
+	s := &Batch{Rows: rows, Weights: unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(weights))), rows), micro: cfg.Micro}
+	for i := range d.inputs {
+		var room []byte
+		if !cfg.skips(i) {
+			if room, err = alloc(rows * d.RowBytes(i)); err != nil {
+				return nil, err
+			}
+		}
+		s.Inputs = append(s.Inputs, room)
+	}
+	return s, nil
 }
 
 func (c *Config) skips(input int) bool { return len(c.Unread) > 0 && c.Unread[input] }

@@ -19,10 +19,18 @@ const remedies = "\n  GTC_NAN=1 finds the first value that is not a number; a lo
 
 // diverged stops a run whose loss, the same on every rank, is not finite: nothing that it would save is of use.
 func (t *trainer) diverged() error {
+	if t.pace != nil { // which has looked at every step that is over
+		return nil
+	}
+	return t.divergedAt(t.step)
+}
+
+// divergedAt is diverged for the step that the loss is of.
+func (t *trainer) divergedAt(step int64) error {
 	if finite(t.loss) || t.cfg.allowNaN {
 		return nil
 	}
-	return &divergence{fmt.Sprintf("step %d: the loss is %v: training stopped, %s%s", t.step, t.loss, t.kept(), remedies)}
+	return &divergence{fmt.Sprintf("step %d: the loss is %v: training stopped, %s%s", step, t.loss, t.kept(), remedies)}
 }
 
 // kept says which checkpoints remain.

@@ -26,7 +26,9 @@ type trainer struct {
 	feed    *feeder
 	set     *data.Dataset
 	sampler data.Sampler
+	reading data.Config // of the loader
 	loader  *data.Loader
+	pace    *pacer     // nil without a device, and where every call is looked at
 	eval    *evaluator // nil without --eval-data
 	total   int64      // steps to reach
 
@@ -132,8 +134,15 @@ func (t *trainer) prepare() (err error) {
 	if t.step >= t.total {
 		return nil
 	}
-	t.loader, err = t.set.Loader(data.Config{Sampler: t.sampler, Rank: t.plan.dp(), Ranks: t.plan.Train.DP,
-		Micro: t.feed.calls, Start: t.step, Stop: t.total, Unread: t.feed.unread})
+	if t.pace, err = t.newPacer(); err != nil {
+		return err
+	}
+	t.reading = data.Config{Sampler: t.sampler, Rank: t.plan.dp(), Ranks: t.plan.Train.DP,
+		Micro: t.feed.calls, Start: t.step, Stop: t.total, Unread: t.feed.unread}
+	if t.pace != nil {
+		t.reading.Alloc, t.reading.Slots = t.m.dev.Pinned, slots
+	}
+	t.loader, err = t.set.Loader(t.reading)
 	return usage(err)
 }
 
@@ -192,6 +201,9 @@ func (t *trainer) close() {
 	if t.loader != nil {
 		t.loader.Close()
 	}
+	if t.pace != nil {
+		t.pace.close()
+	}
 	if t.eval != nil {
 		t.eval.close()
 	}
@@ -208,6 +220,11 @@ func (t *trainer) steps() (signal int, err error) {
 		took := time.Since(begin)
 		if signal, err = t.stop.agreed(t.world); err != nil {
 			return 0, err
+		}
+		if signal != 0 && t.pace != nil {
+			if err := t.pace.catch(true); err != nil {
+				return 0, err
+			}
 		}
 		if err := t.watch.hashStep(t.m, t.step, t.loss); err != nil {
 			return 0, err
@@ -235,6 +252,9 @@ func (t *trainer) steps() (signal int, err error) {
 
 // one does one optimizer step on the next batch. In steady state it allocates nothing.
 func (t *trainer) one() error {
+	if t.pace != nil {
+		return t.pace.step()
+	}
 	begin := time.Now()
 	b, err := t.loader.Next(context.Background())
 	if err != nil {
@@ -305,8 +325,8 @@ func (t *trainer) sample(micro, row int) int64 {
 
 // readResults keeps the learning rate and the mean loss of the step over the global batch, which every rank has.
 func (t *trainer) readResults() error {
-	var v [3]float64
-	for i, r := range []*abi.Tensor{t.lossSum, t.count, t.lr} {
+	var v [numResults]float64
+	for i, r := range t.results() {
 		var err error
 		if v[i] = math.NaN(); r != nil {
 			if v[i], err = t.m.scalar(r); err != nil {
@@ -317,8 +337,13 @@ func (t *trainer) readResults() error {
 	return t.keep(t.step, v)
 }
 
+// results are what a step gives: the loss sum, the count and the learning rate, of which the last two may be nil.
+func (t *trainer) results() [numResults]*abi.Tensor {
+	return [numResults]*abi.Tensor{t.lossSum, t.count, t.lr}
+}
+
 // keep makes the loss sum, count and learning rate of a step the last ones.
-func (t *trainer) keep(step int64, v [3]float64) error {
+func (t *trainer) keep(step int64, v [numResults]float64) error {
 	t.loss, t.rate = v[0], v[2]
 	if t.count == nil {
 		return nil

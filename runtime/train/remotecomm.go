@@ -46,3 +46,6 @@ func (m *machine) await(*step) error { return nil }
 
 // awaitLine has later kernels wait for everything on a line.
 func (m *machine) awaitLine(*line) error { return nil }
+
+// recordable reports whether a step can be recorded as a graph: all of its collectives run on the device.
+func (m *machine) recordable() bool { return true }
