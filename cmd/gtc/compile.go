@@ -54,6 +54,9 @@ to one, bin/ranks, which is the rank that RANK says, or the name it was started 
 			case res.Context == nil:
 			case verbose:
 				printPasses(cmd.ErrOrStderr(), res)
+				if m := res.Manifest; m != nil && m.GPU != nil {
+					printKernels(cmd.ErrOrStderr(), m.GPU)
+				}
 			default:
 				printWarnings(cmd.ErrOrStderr(), warned(res.Context))
 			}
@@ -154,6 +157,9 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 		says = res.Proof.Counts() // as gtc verify counts them
 	}
 	line("program", "%d kernels; %s", p.Kernels, says)
+	if m.GPU != nil {
+		printGPU(line, m)
+	}
 	if r := res.Proof; m.Ranks > 1 {
 		line("proven", "%d ranks: each collective and message has its counterpart on every rank, and no ranks wait for one another forever", r.Ranks)
 	}

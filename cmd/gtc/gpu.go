@@ -3,8 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/spf13/pflag"
 )
 
@@ -33,4 +36,35 @@ func (m *modelFlags) targetOptions() error {
 		p.Arch = pass.DefaultArchs()
 	}
 	return pass.CheckArchs(p.Arch)
+}
+
+// printGPU says what the kernels were compiled to, and what is wrong with them.
+func printGPU(line func(name, format string, args ...any), m *abi.Manifest) {
+	g := m.GPU
+	by := ""
+	if g.Compiler != "" {
+		by = " by " + g.Compiler
+	}
+	line("kernels", "for %s%s", strings.Join(g.Images, ", "), by)
+	spilling, bytes := map[string]bool{}, 0
+	for _, k := range g.Kernels {
+		if k.Spills > 0 {
+			spilling[k.Name] = true
+			bytes = max(bytes, k.Spills)
+		}
+	}
+	if len(spilling) > 0 {
+		line("spills", "%d kernels keep values in memory for want of registers, %d bytes a thread at most (--verbose lists them)", len(spilling), bytes)
+	}
+}
+
+// printKernels lists what the compiler tells of each kernel.
+func printKernels(w io.Writer, g *abi.GPU) {
+	if len(g.Kernels) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%-40s %-10s %-7s %9s %7s %6s %7s\n", "kernel", "family", "chip", "registers", "spills", "stack", "shared")
+	for _, k := range g.Kernels {
+		fmt.Fprintf(w, "%-40s %-10s %-7s %9d %7d %6d %7d\n", k.Name, k.Family, k.Arch, k.Registers, k.Spills, k.Stack, k.Shared)
+	}
 }
