@@ -2,29 +2,11 @@
 #pragma once
 #include "sort.cuh"
 #include "take.cuh"
+#include "wide.cuh"
 
 namespace gtc {
 
 enum : int { scatter_set = 0, scatter_add = 1, scatter_mul = 2, scatter_max = 3, scatter_min = 4 };
-
-// wide is the type that T is joined in: floats of 16 bits in float.
-template <class T> struct wide_type { using type = T; };
-template <> struct wide_type<bf16> { using type = float; };
-template <> struct wide_type<f16> { using type = float; };
-template <class T> using wide = typename wide_type<T>::type;
-
-template <class T> GTC_FN wide<T> widen(T x) {
-	if constexpr (sizeof(T) == sizeof(wide<T>))
-		return x;
-	else
-		return to_float(x);
-}
-template <class T> GTC_FN T narrow(wide<T> x) {
-	if constexpr (sizeof(T) == sizeof(wide<T>))
-		return x;
-	else
-		return from_float<T>(x);
-}
 
 template <class A> constexpr bool is_integer = A(0.5) == A(0);
 
