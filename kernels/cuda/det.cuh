@@ -35,6 +35,7 @@ template <int THREADS> GTC_FN double eliminate(double* a, double* b, int n, int 
 		det *= a[k * n + k];
 		// The column below the pivot is read by every column's thread, so that it is left as it is: nothing reads it later.
 		const int cols = wide - k - 1;
+#pragma unroll 1
 		for (int t = tid; t < (n - k - 1) * cols; t += THREADS) {
 			const int i = k + 1 + t / cols, j = k + 1 + t % cols;
 			const double f = a[i * n + k] / a[k * n + k];
@@ -63,6 +64,7 @@ template <class T, int N, int THREADS> GTC_FN void cofactor_inverse(const double
 	for (int j = int(threadIdx.x); j < N; j += THREADS)
 		for (int i = N - 1; i >= 0; i--) {
 			double v = c[i * N + j];
+#pragma unroll 1
 			for (int k = i + 1; k < N; k++) v -= a[i * N + k] * c[k * N + j];
 			c[i * N + j] = v / a[i * N + i];
 			y[j * N + i] = T(c[i * N + j] * det);

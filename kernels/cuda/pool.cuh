@@ -38,7 +38,7 @@ template <int SIZE, int K, int OUT, int LOW, int HIGH, int STRIDE, int DIL> stru
 // pool_divisor is what the mean of an output is divided by; 1 in mode 2.
 template <class D, class H, class W> GTC_FN float pool_divisor(int a, int b, int c, int mode) {
 	if (mode == 2) return 1;
-	const i64 n = i64(D::divisor(a, mode)) * H::divisor(b, mode) * W::divisor(c, mode);
+	const int n = D::divisor(a, mode) * H::divisor(b, mode) * W::divisor(c, mode);
 	return n < 1 ? 1.0f : float(n);
 }
 
@@ -136,7 +136,9 @@ template <class T, i64 PLANES, class D, class H, class W, int MODE, int THREADS>
 	const pool_place<F> p(at, D::size, H::size, W::size);
 	const i64 outs = i64(p.plane) * (i64(D::out) * H::out * W::out);
 	wide<T> sum = 0;
+#pragma unroll 1
 	for (int i = D::lo(p.a); i < D::hi(p.a); i++)
+#pragma unroll 1
 		for (int j = H::lo(p.b); j < H::hi(p.b); j++)
 			for (int k = W::lo(p.c); k < W::hi(p.c); k++) {
 				if (!D::covers(i, p.a) || !H::covers(j, p.b) || !W::covers(k, p.c)) continue;
