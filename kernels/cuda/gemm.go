@@ -49,6 +49,15 @@ func gemmNative(types []dtype.DType) bool {
 
 // lowerGemm plans Gemm, whose integers kernels/cpu documents.
 func lowerGemm(c Call) (*Plan, error) {
+	g, err := newGemm(c)
+	if err != nil {
+		return nil, err
+	}
+	return g.plan()
+}
+
+// newGemm reads a call of Gemm.
+func newGemm(c Call) (*gemm, error) {
 	if len(c.Ints) != 11 {
 		return nil, fmt.Errorf("BUG: Gemm takes 11 integers, not %d", len(c.Ints))
 	}
@@ -61,7 +70,7 @@ func lowerGemm(c Call) (*Plan, error) {
 	if i[10] != 0 {
 		g.add = 3
 	}
-	return g.plan()
+	return g, nil
 }
 
 // plan is the product for a library, and gtc's own kernel.

@@ -1,14 +1,25 @@
-package cuda
+package cuda_test
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/kernels/cuda"
+	"github.com/gtc-compiler/gtc/kernels/cuda/cudatest"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
+)
+
+const (
+	none = dtype.Invalid
+	f32  = dtype.F32
+	bf16 = dtype.BF16
+	f16  = dtype.F16
 )
 
 // product is a case of tests: sizes, layout, types, the activation, and whether C is added to.
@@ -21,7 +32,7 @@ type product struct {
 	sharedA, sharedB bool
 }
 
-func (p product) call() Call {
+func (p product) call() cuda.Call {
 	sa, sb, sc := p.m*p.k, p.k*p.n, p.m*p.n
 	if p.batch == 1 {
 		sa, sb, sc = 0, 0, 0
@@ -32,7 +43,8 @@ func (p product) call() Call {
 	if p.sharedB {
 		sb = 0
 	}
-	c := Call{Name: "Gemm", Ints: []int{p.batch, p.m, p.n, p.k, p.transA, p.transB, sa, sb, sc, p.act, p.add}, Types: []dtype.DType{p.in, p.in, p.bias, p.out}, Compute: "f32"}
+	c := cuda.Call{Name: "Gemm", Ints: []int{p.batch, p.m, p.n, p.k, p.transA, p.transB, sa, sb, sc, p.act, p.add},
+		Types: []dtype.DType{p.in, p.in, p.bias, p.out}, Compute: "f32"}
 	if p.tf32 {
 		c.Compute = "tf32"
 	}
@@ -41,58 +53,226 @@ func (p product) call() Call {
 
 // usualProducts are those of layers that people train, in all layouts that training makes of them.
 var usualProducts = []product{
-	{batch: 1, m: 128, n: 512, k: 512, transB: 1, in: dtype.F32, bias: dtype.F32, out: dtype.F32},
-	{batch: 1, m: 512, n: 512, k: 128, transA: 1, in: dtype.F32, out: dtype.F32},
-	{batch: 1, m: 128, n: 512, k: 512, in: dtype.F32, out: dtype.F32},
-	{batch: 1, m: 4096, n: 4096, k: 4096, in: dtype.F32, out: dtype.F32},
-	{batch: 1, m: 1024, n: 512, k: 300, in: dtype.F32, out: dtype.F32},
-	{batch: 1, m: 4096, n: 4096, k: 4096, in: dtype.F32, out: dtype.F32, tf32: true},
-	{batch: 1, m: 4096, n: 4096, k: 4096, transA: 1, transB: 1, in: dtype.F32, out: dtype.F32, tf32: true},
-	{batch: 1, m: 32768, n: 3072, k: 768, in: dtype.BF16, bias: dtype.BF16, out: dtype.BF16, act: actGeluErf},
-	{batch: 1, m: 32768, n: 768, k: 3072, transB: 1, in: dtype.BF16, bias: dtype.BF16, out: dtype.BF16, act: actGeluTanh},
-	{batch: 1, m: 768, n: 3072, k: 32768, transA: 1, in: dtype.BF16, out: dtype.F32, add: 1},
-	{batch: 1, m: 32768, n: 50257, k: 768, transB: 1, in: dtype.BF16, out: dtype.BF16},
-	{batch: 12, m: 1001, n: 77, k: 333, transA: 1, in: dtype.F16, out: dtype.F16},
-	{batch: 1, m: 1000, n: 10, k: 784, in: dtype.F32, bias: dtype.F32, out: dtype.F32},
-	{batch: 1, m: 10, n: 5, k: 784, in: dtype.F32, bias: dtype.F32, out: dtype.F32},
-	{batch: 1, m: 784, n: 5, k: 1000, transA: 1, in: dtype.F32, bias: dtype.F32, out: dtype.F32},
-}
-
-// library opens NVRTC, or skips.
-func library(t *testing.T) *nvrtc.Library {
-	l, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
-	if err != nil {
-		t.Skip("NVRTC is absent: ", err)
-	}
-	return l
+	{batch: 1, m: 128, n: 512, k: 512, transB: 1, in: f32, bias: f32, out: f32},
+	{batch: 1, m: 512, n: 512, k: 128, transA: 1, in: f32, out: f32},
+	{batch: 1, m: 128, n: 512, k: 512, in: f32, out: f32},
+	{batch: 1, m: 4096, n: 4096, k: 4096, in: f32, out: f32},
+	{batch: 1, m: 1024, n: 512, k: 300, in: f32, out: f32},
+	{batch: 1, m: 4096, n: 4096, k: 4096, in: f32, out: f32, tf32: true},
+	{batch: 1, m: 4096, n: 4096, k: 4096, transA: 1, transB: 1, in: f32, out: f32, tf32: true},
+	{batch: 1, m: 32768, n: 3072, k: 768, in: bf16, bias: bf16, out: bf16, act: 3},
+	{batch: 1, m: 32768, n: 768, k: 3072, transB: 1, in: bf16, bias: bf16, out: bf16, act: 2},
+	{batch: 1, m: 768, n: 3072, k: 32768, transA: 1, in: bf16, out: f32, add: 1},
+	{batch: 1, m: 32768, n: 50257, k: 768, transB: 1, in: bf16, out: bf16},
+	{batch: 12, m: 1001, n: 77, k: 333, transA: 1, in: f16, out: f16},
+	{batch: 1, m: 1000, n: 10, k: 784, in: f32, bias: f32, out: f32},
+	{batch: 1, m: 10, n: 5, k: 784, in: f32, bias: f32, out: f32},
+	{batch: 1, m: 784, n: 5, k: 1000, transA: 1, in: f32, bias: f32, out: f32},
 }
 
 // Products compile for both chips, and no kernel spills registers to memory.
 func TestGemmCompiles(t *testing.T) {
-	l := library(t)
-	var text strings.Builder
-	text.WriteString("#include \"gtc.cuh\"\n#include \"gemm_simt.cuh\"\n#include \"gemm_mma.cuh\"\n#include \"gemm_skinny.cuh\"\n")
-	for i, p := range usualProducts {
-		plan, err := Lower(p.call())
+	l, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
+	if err != nil {
+		t.Skip("NVRTC is absent: ", err)
+	}
+	var cases []*cudatest.Case
+	for _, p := range usualProducts {
+		plan, err := cuda.Lower(p.call())
 		if err != nil {
 			t.Fatal(err)
 		}
-		text.WriteString(strings.ReplaceAll(plan.Kernels[0].Text, "NAME", fmt.Sprintf("k%d", i)))
+		cases = append(cases, &cudatest.Case{Plan: plan})
 	}
+	text, _ := cudatest.Source(cases)
 	var headers []nvrtc.Header
-	files, _ := Headers.ReadDir(".")
+	files, _ := cuda.Headers.ReadDir(".")
 	for _, f := range files {
-		b, _ := Headers.ReadFile(f.Name())
+		b, _ := cuda.Headers.ReadFile(f.Name())
 		headers = append(headers, nvrtc.Header{Name: f.Name(), Text: string(b)})
 	}
 	for _, arch := range []string{"sm_80", "sm_90"} {
-		_, log, err := l.Compile(nvrtc.Source{Name: "gemm.cu", Text: text.String(), Headers: headers}, arch, "--std=c++17", "--ptxas-options=-v")
+		_, log, err := l.Compile(nvrtc.Source{Name: "gemm.cu", Text: text, Headers: headers}, arch, "--std=c++17", "--ptxas-options=-v")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(log, " 0 bytes spill stores, 0 bytes spill loads"); n != len(usualProducts) {
-			t.Errorf("%s: %d of %d kernels spill no registers\n%s", arch, n, len(usualProducts), log)
+		if n := strings.Count(log, " 0 bytes spill stores, 0 bytes spill loads"); n != strings.Count(text, "__global__") {
+			t.Errorf("%s: %d of %d kernels spill no registers\n%s", arch, n, strings.Count(text, "__global__"), log)
 		}
 		t.Log(arch, regexp.MustCompile(`Used \d+`).FindAllString(log, -1))
 	}
+}
+
+// trial is a product with operands and the result that it must have.
+type trial struct {
+	product
+	bytes [][]byte
+	want  []float64
+}
+
+// newTrial makes operands of random numbers, of what the types hold.
+func newTrial(p product, seed uint64) *trial {
+	r := rand.New(rand.NewPCG(seed, 7))
+	t := &trial{product: p}
+	some := func(d dtype.DType, n int) []float64 {
+		if d == none {
+			t.bytes = append(t.bytes, nil)
+			return nil
+		}
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = r.NormFloat64()
+		}
+		b := cudatest.Bytes(d, x...)
+		t.bytes = append(t.bytes, b)
+		return cudatest.Numbers(d, b)
+	}
+	ints := p.call().Ints
+	sa, sb, sc := ints[6], ints[7], ints[8]
+	a, b := some(p.in, sa*(p.batch-1)+p.m*p.k), some(p.in, sb*(p.batch-1)+p.k*p.n)
+	bias, c := some(p.bias, p.n), some(p.out, p.batch*p.m*p.n)
+	t.want = make([]float64, len(c))
+	for i := range p.batch {
+		for row := range p.m {
+			for col := range p.n {
+				sum := 0.0
+				for k := range p.k {
+					x, y := i*sa+row*p.k+k, i*sb+k*p.n+col
+					if p.transA != 0 {
+						x = i*sa + k*p.m + row
+					}
+					if p.transB != 0 {
+						y = i*sb + col*p.k + k
+					}
+					sum += a[x] * b[y]
+				}
+				at := i*sc + row*p.n + col
+				if bias != nil {
+					sum += bias[col]
+				}
+				if p.add != 0 {
+					sum += c[at]
+				}
+				t.want[at] = activate(p.act, sum)
+			}
+		}
+	}
+	return t
+}
+
+func activate(act int, x float64) float64 {
+	switch act {
+	case 1:
+		return max(x, 0)
+	case 2:
+		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	case 3:
+		return 0.5 * x * (1 + math.Erf(x/math.Sqrt2))
+	}
+	return x
+}
+
+// distance is the norm of the difference between got and want, by that of want.
+func distance(got, want []float64) float64 {
+	var d, w float64
+	for i := range want {
+		d += (got[i] - want[i]) * (got[i] - want[i])
+		w += want[i] * want[i]
+	}
+	return math.Sqrt(d / max(w, 1e-30))
+}
+
+func (p product) tolerance() float64 {
+	switch {
+	case p.tf32:
+		return 2e-3
+	case p.in == f32:
+		return 1e-6
+	case p.out == f32:
+		return 1e-5
+	}
+	return 4e-3 // the result is rounded
+}
+
+// run runs trials with their plans, and compares.
+func run(t *testing.T, trials []*trial, plans []*cuda.Plan) {
+	t.Helper()
+	var cases []*cudatest.Case
+	for i, x := range trials {
+		var buffers [][]byte
+		for _, b := range x.bytes {
+			buffers = append(buffers, append([]byte(nil), b...))
+			if b == nil {
+				buffers[len(buffers)-1] = nil
+			}
+		}
+		cases = append(cases, &cudatest.Case{Name: fmt.Sprintf("%d %+v", i, x.product), Plan: plans[i], Buffers: buffers})
+	}
+	cudatest.RunAll(t, cases)
+	worst := 0.0
+	for i, c := range cases {
+		if c.Err != nil {
+			t.Errorf("%s: %v\n%s", c.Name, c.Err, c.Plan.Kernels[0].Text)
+			continue
+		}
+		d := distance(cudatest.Numbers(trials[i].out, c.Buffers[3]), trials[i].want)
+		worst = max(worst, d/trials[i].tolerance())
+		if !(d <= trials[i].tolerance()) {
+			t.Errorf("%s: the result is off by %.3g\n%s", c.Name, d, c.Plan.Kernels[0].Text)
+		}
+	}
+	t.Logf("%d products, the worst at %.2f of its tolerance", len(cases), worst)
+}
+
+// Products of many sizes and layouts are those of float64, as the compiler plans them.
+func TestGemm(t *testing.T) {
+	var trials []*trial
+	var plans []*cuda.Plan
+	sizes := []product{
+		{batch: 1, m: 33, n: 47, k: 65}, {batch: 1, m: 64, n: 64, k: 64}, {batch: 3, m: 40, n: 24, k: 96, sharedB: true}, {batch: 2, m: 17, n: 70, k: 36, sharedA: true},
+		{batch: 1, m: 9, n: 200, k: 40}, {batch: 1, m: 32, n: 32, k: 1030}, {batch: 1, m: 5, n: 130, k: 77}, {batch: 2, m: 130, n: 3, k: 300}, {batch: 1, m: 1, n: 1, k: 5},
+		{batch: 1, m: 100, n: 8, k: 64}, {batch: 1, m: 66, n: 34, k: 1},
+	}
+	types := []product{{in: f32, out: f32}, {in: f32, out: f32, tf32: true}, {in: bf16, out: bf16}, {in: f16, out: f16}, {in: bf16, out: f32}}
+	for i, s := range sizes {
+		for j, y := range types {
+			for layout := range 4 {
+				p := s
+				p.transA, p.transB = layout/2, layout%2
+				p.in, p.out, p.tf32 = y.in, y.out, y.tf32
+				n := i + j + layout
+				if n%3 == 0 {
+					p.bias = []dtype.DType{p.in, f32}[n/3%2]
+				}
+				p.act, p.add = n/2%4, n%2
+				plan, err := cuda.Lower(p.call())
+				if err != nil {
+					t.Fatal(err)
+				}
+				trials, plans = append(trials, newTrial(p, uint64(100*i+j))), append(plans, plan)
+			}
+		}
+	}
+	run(t, trials, plans)
+}
+
+// Every tile gives the same, whole and shared by several blocks.
+func TestGemmTiles(t *testing.T) {
+	var trials []*trial
+	var plans []*cuda.Plan
+	for i, p := range []product{{in: f32, out: f32}, {in: f32, out: f32, tf32: true}, {in: bf16, out: bf16}, {in: f16, out: f32}} {
+		for j, splits := range []int{1, 3} {
+			p.batch, p.m, p.n, p.k = 1, 136, 264, 152
+			p.transA, p.transB = (i+j)%2, i/2
+			x := newTrial(p, uint64(i))
+			list, err := cuda.GemmPlans(p.call(), splits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, plan := range list {
+				trials, plans = append(trials, x), append(plans, plan)
+			}
+		}
+	}
+	run(t, trials, plans)
 }

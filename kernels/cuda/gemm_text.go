@@ -20,6 +20,12 @@ func (g *gemm) kernel() (Kernel, int, error) {
 		return g.skinnyKernel(), 0, nil
 	}
 	t, splits := g.choose()
+	k, work := g.tiledKernel(t, splits)
+	return k, work, nil
+}
+
+// tiledKernel cuts the product into tiles, with splits blocks for each.
+func (g *gemm) tiledKernel(t tile, splits int) (Kernel, int) {
 	name, file, threads, shared, types := "simt", "gemm_simt.cuh", t.bm/t.p*(t.bn/t.q)*t.r, t.simtShared(), ""
 	if g.usesMMA() {
 		name, file, threads, shared, types = "mma", "gemm_mma.cuh", 32*t.p*t.q, t.mmaShared(g.in.Size()), ", "+gemmType(g.in)
@@ -33,11 +39,11 @@ func (g *gemm) kernel() (Kernel, int, error) {
 	k := Kernel{Name: "gemm_" + g.in.String(), Include: []string{"gemm.cuh", file}, Grid: [3]int{tiles * splits, 1, 1}, Block: [3]int{threads, 1, 1}, Shared: shared,
 		Text: g.text(call, fmt.Sprintf("%d, %d", threads, t.blocks)), Args: g.args(), Family: "gemm"}
 	if splits == 1 {
-		return k, 0, nil
+		return k, 0
 	}
 	k.Args[6], k.Args[7] = Ref{Arg: Workspace}, Ref{Arg: Table}
 	k.Table = make([]uint64, ceil(tiles, 2))
-	return k, 4 * tiles * splits * t.bm * t.bn, nil
+	return k, 4 * tiles * splits * t.bm * t.bn
 }
 
 // skinnyKernel makes products of few rows or few columns.

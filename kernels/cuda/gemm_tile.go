@@ -62,16 +62,22 @@ const (
 
 func (g *gemm) usesMMA() bool { return g.in != dtype.F32 || g.tf32 }
 
+// tiles are the ways to cut the product, and the multiplications of a multiprocessor in a clock.
+func (g *gemm) tiles() ([]tile, float64) {
+	switch {
+	case g.in != dtype.F32:
+		return mmaTiles, mmaRate
+	case g.tf32:
+		return tf32Tiles, tf32Rate
+	}
+	return simtTiles, simtRate
+}
+
 // choose gives the tile, and the blocks that share one, that end soonest by a simple account: full rounds of blocks over the
 // chip, each bound by its multiplications or its loads, and what sharing a tile costs.
 func (g *gemm) choose() (best tile, splits int) {
-	tiles, rate, size := simtTiles, simtRate, 4.0
-	switch {
-	case g.in != dtype.F32:
-		tiles, rate, size = mmaTiles, mmaRate, 2
-	case g.tf32:
-		tiles, rate = tf32Tiles, tf32Rate
-	}
+	tiles, rate := g.tiles()
+	size := float64(g.in.Size())
 	least := math.Inf(1)
 	for _, t := range tiles {
 		slabs, n := ceil(g.k, t.bk), ceil(g.m, t.bm)*ceil(g.n, t.bn)*g.batch
