@@ -17,8 +17,6 @@ import (
 
 const (
 	none = dtype.Invalid
-	f32  = dtype.F32
-	bf16 = dtype.BF16
 	f16  = dtype.F16
 )
 
@@ -103,17 +101,17 @@ func TestGemmCompiles(t *testing.T) {
 	}
 }
 
-// trial is a product with operands and the result that it must have.
-type trial struct {
+// productTrial is a product with operands and the result that it must have.
+type productTrial struct {
 	product
 	bytes [][]byte
 	want  []float64
 }
 
-// newTrial makes operands of random numbers, of what the types hold.
-func newTrial(p product, seed uint64) *trial {
+// newProductTrial makes operands of random numbers, of what the types hold.
+func newProductTrial(p product, seed uint64) *productTrial {
 	r := rand.New(rand.NewPCG(seed, 7))
-	t := &trial{product: p}
+	t := &productTrial{product: p}
 	some := func(d dtype.DType, n int) []float64 {
 		if d == none {
 			t.bytes = append(t.bytes, nil)
@@ -172,8 +170,8 @@ func activate(act int, x float64) float64 {
 	return x
 }
 
-// distance is the norm of the difference between got and want, by that of want.
-func distance(got, want []float64) float64 {
+// productError is the norm of the difference between got and want, by that of want.
+func productError(got, want []float64) float64 {
 	var d, w float64
 	for i := range want {
 		d += (got[i] - want[i]) * (got[i] - want[i])
@@ -194,8 +192,8 @@ func (p product) tolerance() float64 {
 	return 4e-3 // the result is rounded
 }
 
-// run runs trials with their plans, and compares.
-func run(t *testing.T, trials []*trial, plans []*cuda.Plan) {
+// runProducts runs trials with their plans, and compares.
+func runProducts(t *testing.T, trials []*productTrial, plans []*cuda.Plan) {
 	t.Helper()
 	var cases []*cudatest.Case
 	for i, x := range trials {
@@ -215,7 +213,7 @@ func run(t *testing.T, trials []*trial, plans []*cuda.Plan) {
 			t.Errorf("%s: %v\n%s", c.Name, c.Err, c.Plan.Kernels[0].Text)
 			continue
 		}
-		d := distance(cudatest.Numbers(trials[i].out, c.Buffers[3]), trials[i].want)
+		d := productError(cudatest.Numbers(trials[i].out, c.Buffers[3]), trials[i].want)
 		worst = max(worst, d/trials[i].tolerance())
 		if !(d <= trials[i].tolerance()) {
 			t.Errorf("%s: the result is off by %.3g\n%s", c.Name, d, c.Plan.Kernels[0].Text)
@@ -226,7 +224,7 @@ func run(t *testing.T, trials []*trial, plans []*cuda.Plan) {
 
 // Products of many sizes and layouts are those of float64, as the compiler plans them.
 func TestGemm(t *testing.T) {
-	var trials []*trial
+	var trials []*productTrial
 	var plans []*cuda.Plan
 	sizes := []product{
 		{batch: 1, m: 33, n: 47, k: 65}, {batch: 1, m: 64, n: 64, k: 64}, {batch: 3, m: 40, n: 24, k: 96, sharedB: true}, {batch: 2, m: 17, n: 70, k: 36, sharedA: true},
@@ -249,22 +247,22 @@ func TestGemm(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				trials, plans = append(trials, newTrial(p, uint64(100*i+j))), append(plans, plan)
+				trials, plans = append(trials, newProductTrial(p, uint64(100*i+j))), append(plans, plan)
 			}
 		}
 	}
-	run(t, trials, plans)
+	runProducts(t, trials, plans)
 }
 
 // Every tile gives the same, whole and shared by several blocks.
 func TestGemmTiles(t *testing.T) {
-	var trials []*trial
+	var trials []*productTrial
 	var plans []*cuda.Plan
 	for i, p := range []product{{in: f32, out: f32}, {in: f32, out: f32, tf32: true}, {in: bf16, out: bf16}, {in: f16, out: f32}} {
 		for j, splits := range []int{1, 3} {
 			p.batch, p.m, p.n, p.k = 1, 136, 264, 152
 			p.transA, p.transB = (i+j)%2, i/2
-			x := newTrial(p, uint64(i))
+			x := newProductTrial(p, uint64(i))
 			list, err := cuda.GemmPlans(p.call(), splits)
 			if err != nil {
 				t.Fatal(err)
@@ -274,5 +272,5 @@ func TestGemmTiles(t *testing.T) {
 			}
 		}
 	}
-	run(t, trials, plans)
+	runProducts(t, trials, plans)
 }
