@@ -14,6 +14,7 @@ type Image struct {
 type Code struct {
 	Kernels []string // names of the functions, by the number that launches give
 	Images  []Image  // in order of preference
+	StandIn []byte   // library of the stand-in that the host image runs on, in place of a driver
 	Driver  int      // the oldest CUDA that the driver must support, such as 13000 where a cubin is NVRTC 13's; 0 asks for 12.0
 }
 

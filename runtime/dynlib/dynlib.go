@@ -25,6 +25,20 @@ func Open(variable string, names ...string) (uintptr, error) {
 	return 0, all
 }
 
+// Load opens a library that a program carries with it, by way of a file that is gone afterwards.
+func Load(library []byte) (uintptr, error) {
+	f, err := os.CreateTemp("", "gtc-*.so")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(library)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return 0, err
+	}
+	return purego.Dlopen(f.Name(), purego.RTLD_NOW|purego.RTLD_GLOBAL)
+}
+
 // Symbol is the address of a function of lib; 0 where it has none of that name.
 func Symbol(lib uintptr, name string) uintptr {
 	at, err := purego.Dlsym(lib, name)

@@ -38,7 +38,11 @@ type Device struct {
 
 // Open implements device.Opener.
 func Open(code *device.Code, o device.Options) (device.Device, error) {
-	drv, err := driver.Open()
+	find := driver.Open
+	if code.StandIn != nil {
+		find = func() (*driver.Driver, error) { return driver.OpenStandIn(code.StandIn) }
+	}
+	drv, err := find()
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package driver
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"unsafe"
 
@@ -111,6 +112,24 @@ var Open = sync.OnceValues(func() (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no NVIDIA driver: libcuda.so.1 cannot be loaded: %w (%s can name its file)", err, Variable)
 	}
+	return start(lib)
+})
+
+// OpenStandIn starts the stand-in for a GPU and its driver that a program for tests carries with it. Where Variable names
+// a driver, that is opened instead.
+func OpenStandIn(library []byte) (*Driver, error) {
+	if os.Getenv(Variable) != "" {
+		return Open()
+	}
+	lib, err := dynlib.Load(library)
+	if err != nil {
+		return nil, fmt.Errorf("the stand-in for a GPU cannot be loaded: %w", err)
+	}
+	return start(lib)
+}
+
+// start binds and initialises a driver.
+func start(lib uintptr) (*Driver, error) {
 	d := &Driver{StandIn: dynlib.Symbol(lib, standIn) != 0}
 	for f, name := range symbols {
 		d.at[f] = dynlib.Symbol(lib, name)
@@ -130,7 +149,7 @@ var Open = sync.OnceValues(func() (*Driver, error) {
 		d.Version = int(version)
 	}
 	return d, nil
-})
+}
 
 // Call calls a function. It allocates nothing when args is a slice that the caller keeps and all is well.
 //
