@@ -100,6 +100,18 @@ func openBlas() (*blas, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no cuBLASLt: %w", err)
 	}
+	b, err := bindBlas(lib)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.call(blasCreate, uintptr(unsafe.Pointer(&b.handle))); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// bindBlas finds the library's functions.
+func bindBlas(lib uintptr) (*blas, error) {
 	b := &blas{}
 	for i, name := range blasNames {
 		if b.fn[i] = dynlib.Symbol(lib, name); b.fn[i] == 0 {
@@ -107,9 +119,6 @@ func openBlas() (*blas, error) {
 		}
 	}
 	b.version = int(dynlib.Call(b.fn[blasVersion]))
-	if err := b.call(blasCreate, uintptr(unsafe.Pointer(&b.handle))); err != nil {
-		return nil, err
-	}
 	return b, nil
 }
 
