@@ -99,8 +99,31 @@ var larger = map[*ir.Def][]ir.Sample{
 		sized(TopKAttrs{1, 7, false}, 0, ir.T(f32, 3, 1000))},
 	CumsumDef: {sized(CumsumAttrs{Dim: 1, Reverse: true}, 0, ir.T(f32, 2, 1300)), sized(CumsumAttrs{Dim: 0, Exclusive: true}, 0, ir.T(f32, 70, 130)),
 		sized(CumsumAttrs{Dim: 0}, 9, ir.T(dtype.I16, 900, 2))},
+	ConvDef: {
+		sized(convAttrs(2, 1, 1, 1), 0, ir.T(f32, 3, 3, 23, 27), ir.T(f32, 70, 3, 7, 7), ir.T(f32, 70)),
+		sized(convAttrs(1, 1, 1, 1), 0, ir.T(f32, 2, 40, 9, 11), ir.T(f32, 66, 40, 3, 3)),
+		sized(convAttrs(1, 0, 1, 2), 0, ir.T(f32, 2, 64, 9, 11), ir.T(f32, 72, 32, 1, 1)),
+		sized(convAttrs(1, 2, 2, 8), 0, ir.T(f32, 2, 8, 9, 11), ir.T(f32, 16, 1, 3, 3)),
+	},
+	ConvInputGradDef: {
+		sized(convAttrs(2, 1, 1, 1).InputGrad([]int{13, 14}), 0, ir.T(f32, 2, 40, 7, 7), ir.T(f32, 40, 36, 3, 3)),
+		sized(convAttrs(3, 2, 2, 1).InputGrad([]int{20, 22}), 0, ir.T(f32, 2, 33, 6, 8), ir.T(f32, 33, 20, 4, 3)),
+		sized(convAttrs(2, 0, 1, 2).InputGrad([]int{9, 8}), 0, ir.T(f32, 2, 64, 5, 4), ir.T(f32, 64, 32, 1, 1)),
+		sized(convAttrs(1, 1, 1, 8).InputGrad([]int{9, 8}), 0, ir.T(f32, 2, 8, 9, 8), ir.T(f32, 8, 1, 3, 3)),
+	},
+	ConvWeightGradDef: {
+		sized(convAttrs(2, 1, 1, 1).WeightGrad([]int{7, 7}), 0, ir.T(f32, 3, 3, 23, 27), ir.T(f32, 3, 70, 10, 12)),
+		sized(convAttrs(1, 1, 1, 1).WeightGrad([]int{3, 3}), 0, ir.T(f32, 5, 40, 19, 21), ir.T(f32, 5, 66, 19, 21)),
+		sized(convAttrs(1, 0, 1, 2).WeightGrad([]int{1, 1}), 0, ir.T(f32, 2, 64, 9, 11), ir.T(f32, 2, 72, 9, 11)),
+		sized(convAttrs(1, 2, 2, 8).WeightGrad([]int{3, 3}), 0, ir.T(f32, 2, 8, 9, 11), ir.T(f32, 2, 16, 9, 11)),
+	},
 	DetDef:    {sized(nil, 0, ir.T(f32, 3, 17, 17))},
 	MatMulDef: {sized(MatMulAttrs{}, 9, ir.T(dtype.I32, 2, 35, 19), ir.T(dtype.I32, 2, 19, 40)), sized(MatMulAttrs{TransA: true, TransB: true}, 9, ir.T(dtype.F64, 35, 19), ir.T(dtype.F64, 40, 35))},
+}
+
+// convAttrs is a convolution of two dims, each alike.
+func convAttrs(stride, pad, dilation, groups int) ConvAttrs {
+	return ConvAttrs{Strides: []int{stride, stride}, Pads: []int{pad, pad, pad, pad}, Dilations: []int{dilation, dilation}, Groups: groups}
 }
 
 func sized(attrs any, limit int, in ...ir.Type) ir.Sample {
