@@ -261,6 +261,22 @@ func Runner(ctx context.Context) (string, error) {
 	})
 }
 
+// Driver builds the library that stands in for libcuda, and gives its path, for GTC_CUDA_LIB; src/driver.h says how it can be
+// told to be small, many, or slow.
+func Driver(ctx context.Context) (string, error) {
+	b, err := open()
+	if err != nil {
+		return "", err
+	}
+	return b.make("libcuda-standin.so", func(path string) error {
+		args := append(flags[:len(flags):len(flags)], "-O2", "-shared", "-o", path, "-pthread", "-ldl")
+		for _, name := range []string{"driver", "streams", "graphs", "modules"} {
+			args = append(args, filepath.Join(b.headers, name+".cc"))
+		}
+		return b.run(ctx, b.dir, args...)
+	})
+}
+
 // place is an address within an image's file, as reports have it.
 var place = regexp.MustCompile(`@0x[0-9a-f]+`)
 
