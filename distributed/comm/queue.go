@@ -32,6 +32,7 @@ type queued struct {
 	op   Op
 	site *Site
 	args
+	f func(Communicator) error // in place of op
 }
 
 // NewQueue starts a queue on c.
@@ -61,6 +62,9 @@ func (q *Queue) run() {
 }
 
 func (q *Queue) call(j queued) error {
+	if j.f != nil {
+		return j.f(q.c)
+	}
 	switch c := q.c; j.op {
 	case OpAllReduce:
 		return c.AllReduce(j.site, j.dst, j.dt, j.red)
@@ -87,14 +91,19 @@ func (q *Queue) call(j queued) error {
 	}
 }
 
-func (q *Queue) issue(op Op, s *Site, a args) uint64 {
+func (q *Queue) issue(op Op, s *Site, a args) uint64 { return q.add(queued{op: op, site: s, args: a}) }
+
+func (q *Queue) add(j queued) uint64 {
 	q.mu.Lock()
 	q.issued++
 	seq := q.issued
 	q.mu.Unlock()
-	q.jobs <- queued{op: op, site: s, args: a}
+	q.jobs <- j
 	return seq
 }
+
+// Do issues whatever f does, on the queue's thread and in its turn; f may call the communicator.
+func (q *Queue) Do(f func(c Communicator) error) uint64 { return q.add(queued{f: f}) }
 
 // Wait returns when call seq, and with it every earlier one, is done, or with
 // the error that ended the queue. Results are in the buffers then.

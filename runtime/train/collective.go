@@ -51,28 +51,25 @@ func (m *machine) prepareComm(s *step, c *Comm) error {
 	if s.before, err = m.moves(c.Before); err != nil {
 		return err
 	}
-	if m.dev != nil {
-		if err := m.prepareRemoteComm(s, to, from); err != nil {
-			return err
-		}
-	} else {
-		if to > 0 {
-			s.dst = m.arena.Bytes(c.Offset, to)
-		}
-		if from > 0 {
-			s.src = m.arena.Bytes(c.Source, from)
-		}
+	if to > 0 && m.dev == nil {
+		s.dst = m.arena.Bytes(c.Offset, to)
 	}
-	if s.do == doSend || s.do == doRecv {
-		return m.preparePair(s, c)
+	if from > 0 && m.dev == nil {
+		s.src = m.arena.Bytes(c.Source, from)
 	}
-	if g.size == 1 {
+	switch {
+	case s.do == doSend || s.do == doRecv:
+		err = m.preparePair(s, c)
+	case g.size == 1:
 		if s.do != doReduce && c.Offset != c.Source {
 			s.before = append(slices.Clone(s.before), Copy{From: c.Source, To: c.Offset, Bytes: to})
 		}
 		s.do = doNothing
 	}
-	return nil
+	if err != nil || m.dev == nil {
+		return err
+	}
+	return m.prepareRemoteComm(s, to, from)
 }
 
 // preparePair gives a message its line.

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
 )
@@ -32,12 +33,14 @@ type fake struct {
 	graphed  atomic.Int64 // graphs launched
 	breaks   int64        // the launch that breaks the device, 0 none
 	noGraphs bool
+	onGraph  func()
 	lost     atomic.Bool
 }
 
 type fakeOp struct {
-	run     func()
-	publish *fakeEvent
+	s                     *fakeStream
+	run                   func()
+	record, wait, publish *fakeEvent
 }
 
 type fakeEvent struct {
@@ -51,7 +54,8 @@ type fakeStream struct {
 	d         *fake
 	queue     chan func()
 	joined    bool // to the graph that is being recorded
-	ops, seen int  // of this stream in the graph: all, and those that the main stream waits for
+	handle    uintptr
+	ops, seen int // of this stream in the graph: all, and those that the main stream waits for
 }
 
 type fakeFailure struct{ text string }
@@ -68,8 +72,9 @@ func fakeProgram(p *Program, opened func(*fake)) *Program {
 		calls = slices.Clone(calls)
 		for i := range calls {
 			if c := &calls[i]; c.Run != nil {
-				c.Launches = []abi.Launch{{Kernel: len(kernels), Args: append(slices.Clone(c.At), abi.ArgStatus)}}
-				kernels = append(kernels, c.Run)
+				run, sizes := c.Run, c.At[c.Ptrs:]
+				c.Launches = []abi.Launch{{Kernel: len(kernels), Args: append(slices.Clone(c.At[:c.Ptrs]), abi.ArgStatus)}}
+				kernels = append(kernels, func(b unsafe.Pointer, at []int) int64 { return run(b, append(slices.Clone(at), sizes...)) })
 				c.Run = nil
 			}
 		}
@@ -89,6 +94,10 @@ func fakeProgram(p *Program, opened func(*fake)) *Program {
 
 func (d *fake) stream() *fakeStream {
 	s := &fakeStream{d: d, queue: make(chan func(), 1<<16)}
+	fakeHandles.Lock()
+	defer fakeHandles.Unlock()
+	fakeHandles.list = append(fakeHandles.list, s)
+	s.handle = uintptr(len(fakeHandles.list))
 	d.streams = append(d.streams, s)
 	go func() {
 		for f := range s.queue {
@@ -181,14 +190,14 @@ func (s *fakeStream) do(f func()) error {
 	}
 	if s.joined {
 		s.ops++
-		d.graphs[len(d.graphs)-1] = append(d.graphs[len(d.graphs)-1], fakeOp{run: f})
+		d.graphs[len(d.graphs)-1] = append(d.graphs[len(d.graphs)-1], fakeOp{s: s, run: f})
 		return nil
 	}
 	s.queue <- f
 	return nil
 }
 
-func (s *fakeStream) Handle() uintptr         { return 0 }
+func (s *fakeStream) Handle() uintptr         { return s.handle }
 func (s *fakeStream) Run(w device.Work) error { return w.Run(s) }
 func (s *fakeStream) Copy(to, from, n int) error {
 	return s.do(func() { copy(s.d.mem[to:to+n], s.d.mem[from:from+n]) })
@@ -215,6 +224,7 @@ func (s *fakeStream) Record(e device.Event) error {
 	ev := d.event(e)
 	if s.joined {
 		ev.captured, ev.by, ev.covers = true, s, s.ops
+		d.graphs[len(d.graphs)-1] = append(d.graphs[len(d.graphs)-1], fakeOp{s: s, record: ev})
 		return nil
 	}
 	over := make(chan struct{})
@@ -231,7 +241,7 @@ func (s *fakeStream) Publish(e device.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.ops++
-	d.graphs[len(d.graphs)-1] = append(d.graphs[len(d.graphs)-1], fakeOp{publish: d.event(e)})
+	d.graphs[len(d.graphs)-1] = append(d.graphs[len(d.graphs)-1], fakeOp{s: s, publish: d.event(e)})
 	return nil
 }
 
@@ -246,6 +256,7 @@ func (s *fakeStream) Wait(e device.Event) error {
 		if s == d.capture {
 			ev.by.seen = max(ev.by.seen, ev.covers)
 		}
+		d.graphs[len(d.graphs)-1] = append(d.graphs[len(d.graphs)-1], fakeOp{s: s, wait: ev})
 		return nil
 	case s.joined:
 		return errors.New("a graph waits for what is outside of it")
@@ -309,18 +320,31 @@ func (s *fakeStream) End() (device.Graph, error) {
 func (s *fakeStream) Launch(g device.Graph) error {
 	d := s.d
 	d.graphed.Add(1)
+	if d.onGraph != nil {
+		d.onGraph()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lost.Load() {
+		return errFakeLost
+	}
+	within := map[*fakeEvent]chan struct{}{}
 	for _, op := range d.graphs[g-1] {
-		if op.publish != nil {
-			over := make(chan struct{})
-			d.mu.Lock()
-			op.publish.over = over
-			d.mu.Unlock()
-			s.queue <- func() { close(over) }
+		over := make(chan struct{})
+		switch {
+		case op.run != nil:
+			op.s.queue <- op.run
 			continue
+		case op.wait != nil:
+			over = within[op.wait]
+			op.s.queue <- func() { <-over }
+			continue
+		case op.publish != nil:
+			op.publish.over = over
+		default:
+			within[op.record] = over
 		}
-		if err := s.do(op.run); err != nil {
-			return err
-		}
+		op.s.queue <- func() { close(over) }
 	}
 	return nil
 }
@@ -337,4 +361,65 @@ func (t *toy) onFake(tb testing.TB, dir string, env map[string]string, opened fu
 			}
 		})
 	}, dir, env, nil, args...)
+}
+
+// fakeHandles finds a stream by its handle, as a library does.
+var fakeHandles struct {
+	sync.Mutex
+	list []*fakeStream
+}
+
+// fakeLibrary stands for a library whose collectives work on devices' memory, and run on their streams. It is there for tests
+// that set fakeVersion.
+var fakeVersion atomic.Int32
+
+func init() {
+	comm.RegisterDevice(comm.DeviceBackend{Name: overNCCL,
+		Here: func() (int, error) {
+			if v := fakeVersion.Load(); v > 0 {
+				return int(v), nil
+			}
+			return 0, errors.New("no NCCL here")
+		},
+		Suits: func([]comm.DeviceState) error {
+			if fakeVersion.Load() == 1 {
+				return errors.New("the library is too old")
+			}
+			return nil
+		},
+		Open: func(base comm.Communicator, bind func() error) (comm.DeviceComm, error) {
+			return &fakeDirect{base}, bind()
+		}})
+}
+
+type fakeDirect struct{ base comm.Communicator }
+
+func (f *fakeDirect) Failed() error { return nil }
+func (f *fakeDirect) Abort()        {}
+func (f *fakeDirect) Close() error  { return nil }
+
+func (f *fakeDirect) Enqueue(c *comm.DeviceCall) error {
+	fakeHandles.Lock()
+	s := fakeHandles.list[c.Stream-1]
+	fakeHandles.Unlock()
+	call, n, site := *c, f.base.Size(), &comm.Site{Tensor: "fake"}
+	mem := func(at uintptr, n int) []byte { return s.d.mem[at:][:n] }
+	return s.do(func() {
+		var err error
+		switch call.Op {
+		case comm.OpAllReduce:
+			err = f.base.AllReduce(site, mem(call.Dst, call.Bytes), call.DType, call.Reduce)
+		case comm.OpAllGather:
+			err = f.base.AllGather(site, mem(call.Dst, n*call.Bytes), mem(call.Src, call.Bytes), call.DType)
+		case comm.OpReduceScatter:
+			err = f.base.ReduceScatter(site, mem(call.Dst, call.Bytes/n), mem(call.Src, call.Bytes), call.DType, call.Reduce)
+		case comm.OpSend:
+			err = f.base.Send(site, mem(call.Src, call.Bytes), call.DType, call.Root)
+		case comm.OpRecv:
+			err = f.base.Recv(site, mem(call.Dst, call.Bytes), call.DType, call.Root)
+		}
+		if err != nil {
+			s.d.lost.Store(true)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,8 +18,9 @@ import (
 type machine struct {
 	plan *plan
 	memory
-	base   unsafe.Pointer // of an arena in this processor's memory
-	remote *remote        // how functions run on a device; nil without one
+	base   unsafe.Pointer    // of an arena in this processor's memory
+	remote *remote           // how functions run on a device; nil without one
+	direct []comm.DeviceComm // all that work on devices' memory
 	axes   map[string]*axisGroup
 	peers  map[peer]*neighbour
 	lines  []*line // what a function leaves nothing on when it ends
@@ -32,6 +34,11 @@ type machine struct {
 type network struct {
 	axes  map[string]comm.Communicator // of each mesh axis that has more than one rank
 	pairs map[peer]comm.Communicator   // with each rank that messages go to or come from, the lesser coordinate first
+	// Those of the same groups that work on devices' memory, of pairs to the other rank and from it; empty without them.
+	direct      map[string]comm.DeviceComm
+	directPairs map[peer][2]comm.DeviceComm
+	alive       func() error  // the error by which the job has ended, or nil; nil for a job of one rank
+	patience    time.Duration // with devices that wait for each other; 0 for any
 }
 
 // peer is another rank by its coordinate on an axis, the other coordinates being this rank's.
@@ -42,8 +49,9 @@ type peer struct {
 
 // line is a queue of communication that runs beside the kernels.
 type line struct {
-	queue *comm.Queue
-	last  uint64 // number of the last call issued
+	queue  *comm.Queue
+	last   uint64 // number of the last call issued
+	remote remoteLine
 }
 
 // wait waits for everything issued.
@@ -115,7 +123,13 @@ func newMachine(p *Program, x *plan, where memory, net network) (*machine, error
 	if m.dev == nil {
 		m.base = m.arena.Base()
 	} else {
-		m.remote = &remote{main: m.dev.Main()}
+		m.remote = &remote{main: m.dev.Main(), alive: net.alive, patience: net.patience}
+	}
+	for _, c := range net.direct {
+		m.direct = append(m.direct, c)
+	}
+	for _, pair := range net.directPairs {
+		m.direct = append(m.direct, pair[:]...)
 	}
 	err := m.connect(net)
 	if err == nil {
@@ -141,6 +155,9 @@ func (m *machine) connect(net network) error {
 			}
 			g.line = &line{queue: comm.NewQueue(g.comm)}
 			m.lines = append(m.lines, g.line)
+			if err := m.openLine(g.line, net.direct[a.Name]); err != nil {
+				return err
+			}
 		}
 		m.axes[a.Name] = g
 	}
@@ -148,6 +165,10 @@ func (m *machine) connect(net network) error {
 		n := &neighbour{rank: 1 - c.Rank(), to: &line{queue: comm.NewQueue(c)}, from: &line{queue: comm.NewQueue(c)}}
 		m.peers[p] = n
 		m.sends, m.lines = append(m.sends, n.to), append(m.lines, n.from)
+		direct := net.directPairs[p]
+		if err := errors.Join(m.openLine(n.to, direct[0]), m.openLine(n.from, direct[1])); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -180,7 +201,7 @@ func (m *machine) prepareAll(p *Program) error {
 		}
 		m.funcs[name] = m.slots[name][0]
 	}
-	return nil
+	return m.stage()
 }
 
 func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, error) {
@@ -346,6 +367,7 @@ func (m *machine) close() {
 		l.queue.Close()
 	}
 	m.lines, m.sends = nil, nil
+	m.closeDirect()
 }
 
 func or(s, otherwise string) string {

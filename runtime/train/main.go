@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -65,11 +66,13 @@ type session struct {
 	watch *watcher
 	rep   *reporter
 
-	threads int
-	number  int         // of the rank on its host
-	step    int64       // updates done
-	absent  *abi.Tensor // one that only a checkpoint can fill; nil when the folder holds all weights
-	stop    stopper
+	threads  int
+	number   int           // of the rank on its host
+	comm     string        // how ranks talk, as asked for: auto, local, nccl, ...
+	patience time.Duration // with ranks that make no progress
+	step     int64         // updates done
+	absent   *abi.Tensor   // one that only a checkpoint can fill; nil when the folder holds all weights
+	stop     stopper
 }
 
 // run is Main without the process: it returns the exit code.
@@ -121,7 +124,7 @@ func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 	if s.watch, err = newWatcher(env.getenv, rank, env.err); err != nil {
 		return err
 	}
-	local, err := s.connect()
+	local, err := s.connect(p.Device != nil)
 	if err != nil {
 		return err
 	}
@@ -198,6 +201,9 @@ func (s *session) openTrace() (err error) {
 // build makes the machine, with a communicator for each mesh axis, and loads the weights.
 func (s *session) build(p *Program, where memory) error {
 	net, err := s.network()
+	if err == nil && where.dev != nil {
+		err = s.onDevices(&net, where.dev)
+	}
 	if err != nil {
 		return err
 	}
@@ -233,7 +239,7 @@ func (s *session) work() error {
 
 // connect joins the job; a job of one rank opens nothing. It returns how many ranks share this host, as far as is
 // known.
-func (s *session) connect() (local int, err error) {
+func (s *session) connect(device bool) (local int, err error) {
 	x := s.plan
 	opt, err := comm.FromEnv()
 	if err != nil {
@@ -245,7 +251,10 @@ func (s *session) connect() (local int, err error) {
 		}
 		return 1, nil
 	}
-	s.number = opt.LocalRank
+	s.number, s.comm, s.patience = opt.LocalRank, cmp.Or(opt.Transport, x.Options["comm"], comm.TransportAuto), opt.Timeout
+	if device && s.comm == overNCCL { // for what works on the device; the rest is small
+		opt.Transport = comm.TransportAuto
+	}
 	byHand := opt.World <= 1 // one process for each rank
 	if byHand {
 		opt.World, opt.Rank, opt.LocalRank, s.number = x.Ranks, x.rank, x.rank, x.rank
@@ -301,7 +310,7 @@ func (s *session) port() int {
 
 // network makes a communicator for each mesh axis of more than one rank, and for each rank that messages go to.
 func (s *session) network() (network, error) {
-	net := network{map[string]comm.Communicator{}, map[peer]comm.Communicator{}}
+	net := network{axes: map[string]comm.Communicator{}, pairs: map[peer]comm.Communicator{}}
 	for _, a := range s.plan.mesh.Axes {
 		if s.world == nil || s.plan.mesh.Size(a.Name) == 1 || a.Name == mesh.TimeAxis {
 			continue

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
 )
@@ -17,10 +19,12 @@ import (
 
 // remote is what a machine needs to run functions on a device.
 type remote struct {
-	main  device.Stream
-	words int   // status words that are given out
-	epoch int64 // grows when a step ends: events of an earlier one are over
-	alive func() error
+	main     device.Stream
+	words    int           // status words that are given out
+	epoch    int64         // grows when a step ends: events of an earlier one are over
+	alive    func() error  // the error by which the job has ended, or nil; nil for a job of one rank
+	patience time.Duration // with a device that waits for others; 0 for any
+	failed   atomic.Bool   // the job has ended while the device worked
 }
 
 // remoteStep is what a step has on a device.
@@ -28,7 +32,10 @@ type remoteStep struct {
 	work        device.Work
 	word        int          // its status word; -1 for none
 	ready, done device.Event // of a collective: what it works on is there, it is over
-	epoch       int64        // in which it was last issued
+	issued      bool
+	epoch       int64 // in which it was last issued
+	direct      comm.DeviceCall
+	job         func(comm.Communicator) error // it, by way of the host
 }
 
 // behind is the layout of what follows the plan's arena. Offsets are bytes from the arena's start.
@@ -256,7 +263,12 @@ func (m *machine) until(done func() (bool, error)) error {
 		}
 		if m.remote.alive != nil {
 			if err := m.remote.alive(); err != nil {
+				m.remote.failed.Store(true)
 				return err
+			}
+			if p := m.remote.patience; p > 0 && time.Since(begin) > p {
+				m.remote.failed.Store(true)
+				return fmt.Errorf("the device has waited %v for other ranks (--timeout, GTC_TIMEOUT)", p)
 			}
 		}
 		time.Sleep(20 * time.Microsecond)

@@ -2,6 +2,7 @@ package train
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -80,5 +81,79 @@ func TestBrokenDevice(t *testing.T) {
 		if o.code[0] != ExitFailed || !strings.Contains(o.err, want) || strings.Count(o.err, "is lost to this process") != 1 {
 			t.Errorf("GTC_DEBUG=%s: exit code %d\n%s", env, o.code[0], o.err)
 		}
+	}
+}
+
+// ways are how ranks on devices talk: by way of the host, and on the devices.
+var ways = map[string]int32{"host": 0, "too old": 1, "device": 2}
+
+// Ranks on devices give what ranks on this processor give.
+func TestDevicesAgree(t *testing.T) {
+	defer fakeVersion.Store(0)
+	for _, c := range []toy{{dp: 2, micro: 1}, {dp: 2, micro: 2}, {dp: 4, micro: 1, whose: true}} {
+		m := c
+		m.batch, m.dim = 8, 5
+		dir, data := m.folder(t, 50)
+		args := []string{"--data", data, "--steps", "30", "--json", "--eval-data", data, "--checkpoint-dir", t.TempDir(), "--save-every", "7"}
+		want := m.ok(t, dir, args...)
+		for way, version := range ways {
+			args[len(args)-3] = t.TempDir()
+			fakeVersion.Store(version)
+			var graphs atomic.Int64
+			got := m.onFake(t, dir, nil, func(_ int, d *fake) { d.onGraph = func() { graphs.Add(1) } }, args...)
+			for r, code := range got.code {
+				if code != 0 {
+					t.Fatalf("%s: rank %d: exit code %d\n%s", way, r, code, got.err)
+				}
+			}
+			if strings.Contains(got.err, "by way of the host's memory: the library is too old") != (way == "too old") || (graphs.Load() == int64(29*m.dp)) != (way == "device") {
+				t.Errorf("%s: %d graphs\n%s", way, graphs.Load(), got.err)
+			}
+			a, b := events(t, got.out, "step"), events(t, want.out, "step")
+			for i := range b {
+				if a[i]["loss_bits"] != b[i]["loss_bits"] {
+					t.Errorf("%s, %d ranks: %v, on this processor %v", way, m.dp, a[i], b[i])
+				}
+			}
+		}
+	}
+}
+
+// Pipelines run on devices: messages both ways, slots of the stash, several micro-batches in flight.
+func TestPipelinesOnDevices(t *testing.T) {
+	defer fakeVersion.Store(0)
+	for _, l := range layouts {
+		p := newPipe(t, l.name, l.pp, l.dp, l.micro)
+		dir, path := p.folder(t, 48)
+		flags := []string{"--data", path, "--json", "--log-every", "2", "--eval-data", path, "--steps", "6", "--checkpoint-dir=none"}
+		want := p.ok(t, dir, flags...)
+		for way, version := range ways {
+			fakeVersion.Store(version)
+			got := job(p.pp*p.dp, func(r int) *Program { return fakeProgram(p.rank(t, r), nil) }, dir, nil, nil, flags...)
+			for r, code := range got.code {
+				if code != 0 {
+					t.Fatalf("%s, %+v: rank %d: exit code %d\n%s", way, l, r, code, got.err)
+				}
+			}
+			for _, kind := range []string{"step", "eval"} {
+				a, b := events(t, got.out, kind), events(t, want.out, kind)
+				for i := range b {
+					if a[i]["loss_bits"] != b[i]["loss_bits"] {
+						t.Errorf("%s, %+v: %v, on this processor %v", way, l, a[i], b[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// Collectives on devices that were asked for are not replaced in silence.
+func TestAskedForNCCL(t *testing.T) {
+	m := toy{dp: 2, micro: 1, batch: 8, dim: 5}
+	dir, data := m.folder(t, 50)
+	t.Setenv("GTC_COMM", "nccl")
+	o := m.onFake(t, dir, nil, nil, "--data", data, "--steps", "3", "--checkpoint-dir=none")
+	if o.code[0] != ExitUsage || !strings.Contains(o.err, "collectives by NCCL were asked for (--comm, GTC_COMM): no NCCL here") {
+		t.Errorf("exit codes %v\n%s", o.code, o.err)
 	}
 }

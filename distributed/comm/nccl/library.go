@@ -82,6 +82,7 @@ type library struct {
 	allGather     func(src, dst uintptr, n uintptr, dt int32, c, stream uintptr) int32
 	reduceScatter func(src, dst uintptr, n uintptr, dt, op int32, c, stream uintptr) int32
 	send          func(src uintptr, n uintptr, dt, peer int32, c, stream uintptr) int32
+	asyncError    func(c uintptr, state *int32) int32 // nil where there is none
 	recv          func(dst uintptr, n uintptr, dt, peer int32, c, stream uintptr) int32
 }
 
@@ -101,6 +102,14 @@ var open = sync.OnceValues(func() (*library, error) {
 	return l, nil
 })
 
+// bindIfThere is dynlib.Bind for a function that one can do without.
+func bindIfThere(h uintptr, f any, name string) error {
+	if dynlib.Symbol(h, name) == 0 {
+		return nil
+	}
+	return dynlib.Bind(h, f, name)
+}
+
 // bindNCCL takes NCCL's functions, and its version, which must be 2.10 or newer
 // (the first with bf16).
 func (l *library) bindNCCL(h uintptr) error {
@@ -113,7 +122,7 @@ func (l *library) bindNCCL(h uintptr) error {
 		dynlib.Bind(h, &l.groupStart, "ncclGroupStart"), dynlib.Bind(h, &l.groupEnd, "ncclGroupEnd"),
 		dynlib.Bind(h, &l.allReduce, "ncclAllReduce"), dynlib.Bind(h, &l.reduce, "ncclReduce"), dynlib.Bind(h, &l.broadcast, "ncclBroadcast"),
 		dynlib.Bind(h, &l.allGather, "ncclAllGather"), dynlib.Bind(h, &l.reduceScatter, "ncclReduceScatter"),
-		dynlib.Bind(h, &l.send, "ncclSend"), dynlib.Bind(h, &l.recv, "ncclRecv"),
+		bindIfThere(h, &l.asyncError, "ncclCommGetAsyncError"), dynlib.Bind(h, &l.send, "ncclSend"), dynlib.Bind(h, &l.recv, "ncclRecv"),
 	)
 	if err != nil {
 		return err
