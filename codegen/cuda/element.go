@@ -381,6 +381,9 @@ func (p *printer) inst(n int, w *walk) {
 // position prints the value of an index instruction at element e.
 func (p *printer) position(a kir.Access, w *walk) string {
 	parts := []string{fmt.Sprint(a.Offset)}
+	if p.base != "" && slices.ContainsFunc(a.Strides, func(s int) bool { return s != 0 }) {
+		parts = append(parts, p.base)
+	}
 	if s := offset(a, w.local, "i"); s != "" {
 		parts = append(parts, s)
 	}

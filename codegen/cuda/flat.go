@@ -12,14 +12,9 @@ const blockThreads = 256
 
 // flat prints pointwise kernels and those that accumulate into scalars only: all dims are walked as one.
 func (p *printer) flat() {
-	k := *p.k
-	k.Row, k.Dims, k.Insts = make([]bool, len(k.Dims)), append([]int{}, k.Dims...), append([]kir.Inst{}, k.Insts...)
-	for d := range k.Row {
-		k.Row[d] = true
-	}
+	k := flattened(p.k)
 	rows, elems := p.k.Rows(), p.k.RowElems()
-	k.Collapse()
-	p.k = &k
+	p.k = k.Kernel
 	p.split()
 	insts, uniform := p.partition()
 	w := &walk{dims: p.rowDim, v: p.width(p.rowDim, insts), flat: true}
@@ -30,7 +25,7 @@ func (p *printer) flat() {
 	blocks := (vectors + threads*w.chunks - 1) / (threads * w.chunks)
 	copies := blocks
 	if accs := p.accs(); len(accs) > 0 {
-		copies = min(blocks, kir.DeviceCopies(1, rows, elems))
+		copies = min(blocks, 528, kir.DeviceCopies(1, rows, elems))
 	}
 	l := launch{threads: threads, family: "pointwise", params: p.everything(), grid: [3]int{copies, 1, 1}}
 	if p.has("acc") {

@@ -59,7 +59,8 @@ type printer struct {
 	list      []cuda.Kernel
 	workspace int
 	partials  []partial
-	wide      bool // indices need 64 bits
+	wide      bool   // indices need 64 bits
+	base      string // what positions of elements count from, if not 0
 }
 
 func newPrinter(name string, k *kir.Kernel) *printer {

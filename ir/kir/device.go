@@ -15,7 +15,7 @@ const (
 // DeviceCopies is the most partial copies that a GPU kernel over rows of rowElems elements makes of an accumulator of elems.
 func DeviceCopies(elems, rows, rowElems int) int {
 	if elems == 1 {
-		return max(1, min(maxCopies, rows*rowElems/1024))
+		return min(2*maxCopies, rows*rowElems/32+2)
 	}
 	return max(1, min(rows, maxCopies, max(16, maxPartial/elems)))
 }

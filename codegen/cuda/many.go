@@ -1,0 +1,255 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/codegen/scalar"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/kernels/cuda"
+)
+
+// Optimizer updates, casts and norms do the same to hundreds of tensors. One launch does it to all: a table has a row for each
+// tensor, and each block finds the row that its piece of the work is in.
+
+// Call is a call of a fused kernel: where its params are, in bytes from the arena's start.
+type Call struct {
+	Kernel *kir.Kernel
+	At     []int
+}
+
+// Pieces of tensors that one block takes, elements: all of them make up enough blocks, none is tiny.
+const (
+	minPiece = 1024
+	maxPiece = 1 << 16
+)
+
+// Key is equal for calls that one launch can do together: kernels that do the same to every element of dense tensors of
+// whatever size, perhaps with scalars that all elements share and sums of all into one number. "" stands for those that no
+// launch does with others.
+func (c Call) Key() string {
+	k := flattened(c.Kernel)
+	if len(k.Dims) != 1 || k.Dims[0] < 2 || slices.ContainsFunc(k.Insts, func(in kir.Inst) bool { return in.Op == "reduce" }) {
+		return ""
+	}
+	var b strings.Builder
+	for i, in := range k.Insts {
+		moves := len(in.Access.Strides) == 1 && in.Access.Strides[0] != 0
+		if len(in.Access.Strides) == 1 && in.Access.Strides[0] > 1 || in.Access.Offset != 0 || in.Op == "acc" && moves || in.Op == "store" && !moves {
+			return ""
+		}
+		fmt.Fprintf(&b, "%d %s %s %d %v %d %v %v;", i, in.Op, in.Fn, in.DType, in.Args, in.Param, in.Value, moves)
+	}
+	for i, p := range k.Params {
+		fmt.Fprintf(&b, "%d %v %v;", p.DType, p.Out, c.At[i]%16 == 0)
+	}
+	return b.String()
+}
+
+// flatKernel is a kernel whose dims are walked as one.
+type flatKernel struct{ *kir.Kernel }
+
+// flattened is a copy of k with all dims in one row, as few as its accesses allow.
+func flattened(k *kir.Kernel) flatKernel {
+	c := *k
+	c.Row, c.Dims, c.Insts = make([]bool, len(k.Dims)), slices.Clone(k.Dims), slices.Clone(k.Insts)
+	for d := range c.Row {
+		c.Row[d] = true
+	}
+	c.Collapse()
+	return flatKernel{&c}
+}
+
+// moves reports whether param i is read or written along the tensor, not as a scalar.
+func (k flatKernel) moves(i int) bool {
+	return slices.ContainsFunc(k.Insts, func(in kir.Inst) bool {
+		return (in.Op == "load" || in.Op == "store") && in.Param == i && slices.ContainsFunc(in.Access.Strides, func(s int) bool { return s != 0 })
+	})
+}
+
+// many is what the printing of a launch over many tensors needs to know.
+type many struct {
+	calls  []Call
+	shared []int // params that are the same in all calls: pointers as usual
+	own    []int // those in the table
+	piece  int
+	blocks int
+	table  []uint64
+}
+
+// Many prints calls of one Key as one launch, or two when they reduce. Args are params of the first call.
+func Many(name string, calls []Call) (list []cuda.Kernel, workspace int, err error) {
+	k := flattened(calls[0].Kernel)
+	p := newPrinter(name, k.Kernel)
+	p.wide = false
+	m := &many{calls: calls}
+	aligned := true
+	for i := range k.Params {
+		same := !slices.ContainsFunc(calls, func(c Call) bool { return c.At[i] != calls[0].At[i] })
+		if same && !k.moves(i) && !k.Params[i].Out {
+			m.shared = append(m.shared, i)
+		} else {
+			m.own = append(m.own, i)
+		}
+		aligned = aligned && (calls[0].At[i]%16 == 0 || !k.moves(i))
+	}
+	m.tabulate()
+	k.Params = slices.Clone(k.Params)
+	for i := range k.Params {
+		if k.Params[i].Align = 0; aligned {
+			k.Params[i].Align = 64
+		}
+	}
+	p.manyKernel(m)
+	for _, n := range p.accs() {
+		p.manySum(m, n)
+	}
+	return p.list, p.workspace, p.err
+}
+
+// tabulate makes the table: for each tensor its first block, its elements and where its params are.
+func (m *many) tabulate() {
+	total := 0
+	for _, c := range m.calls {
+		total += c.Kernel.Rows() * c.Kernel.RowElems()
+	}
+	m.piece = minPiece
+	for m.piece < maxPiece && total/m.piece > 1056 {
+		m.piece *= 2
+	}
+	for _, c := range m.calls {
+		n := c.Kernel.Rows() * c.Kernel.RowElems()
+		m.table = append(m.table, uint64(m.blocks), uint64(n))
+		for _, i := range m.own {
+			m.table = append(m.table, uint64(c.At[i]))
+		}
+		m.blocks += (n + m.piece - 1) / m.piece
+	}
+}
+
+// width is how many words a row of the table has.
+func (m *many) width() int { return 2 + len(m.own) }
+
+// beginMany opens a kernel with the parameters base, table, those of shared and perhaps ws.
+func (p *printer) beginMany(m *many, l launch, suffix string) cuda.Kernel {
+	p.b.Reset()
+	params := []string{"char *base", "const uint64_t *table"}
+	k := cuda.Kernel{Name: p.name + suffix, Include: []string{"fused.cuh"}, Grid: l.grid, Block: [3]int{l.threads, 1, 1}, Family: l.family, Table: m.table,
+		Args: []cuda.Ref{{Arg: cuda.Base}, {Arg: cuda.Table}}}
+	for _, i := range l.params {
+		params = append(params, fmt.Sprintf("const %s *p%d", scalar.MemType(p.k.Params[i].DType), i))
+		k.Args = append(k.Args, cuda.Ref{Arg: i})
+	}
+	if l.work {
+		params = append(params, "char *ws")
+		k.Args = append(k.Args, cuda.Ref{Arg: cuda.Workspace})
+	}
+	p.line("extern \"C\" __global__ void __launch_bounds__(%d) NAME(%s)", l.threads, strings.Join(params, ", "))
+	p.open("")
+	p.line("using namespace gtc;")
+	return k
+}
+
+// manyKernel prints the launch over all pieces of all tensors.
+func (p *printer) manyKernel(m *many) {
+	insts, uniform := p.partition()
+	l := launch{grid: [3]int{m.blocks, 1, 1}, threads: blockThreads, family: "pointwise", params: m.shared, work: p.has("acc")}
+	if l.work {
+		l.family = "reduction"
+	}
+	k := p.beginMany(m, l, "_many")
+	p.line("const uint64_t *row = table + %d * find_row<%d, %d>(table, blockIdx.x);", m.width(), len(m.calls), m.width())
+	p.line("const int64_t start = (int64_t)(blockIdx.x - (unsigned)row[0]) * %d, rest = (int64_t)row[1] - start;", m.piece)
+	p.line("const int n = rest < %d ? (int)rest : %d;", m.piece, m.piece)
+	flat := flatKernel{p.k}
+	for i, par := range m.own {
+		param := p.k.Params[par]
+		c := "const "
+		if param.Out {
+			c = ""
+		}
+		step := ""
+		if flat.moves(par) {
+			step = " + start"
+		}
+		p.line("%s%s *p%d = (%s%s *)(base + row[%d])%s;", c, scalar.MemType(param.DType), par, c, scalar.MemType(param.DType), 2+i, step)
+	}
+	for _, n := range uniform {
+		p.outside(n, nil, "false")
+	}
+	for _, n := range p.accs() {
+		p.line("%s a%d = %s;", regType(p.k.Insts[n].DType), n, scalar.Identity(p.k.Insts[n]))
+	}
+	leaf := func(n int) bool { return p.accumulate(n, fmt.Sprintf("a%d", n)) }
+	p.base = "start"
+	w := &walk{dims: p.rowDim, v: p.manyWidth(insts), chunks: 1, flat: true}
+	for w.chunks < 4 && w.chunks*len(p.loads(insts)) < 4 && m.piece >= 2*blockThreads*w.v*w.chunks {
+		w.chunks *= 2
+	}
+	w.j, w.cond = fmt.Sprintf("b + (c * %d + (int)threadIdx.x) * %d", blockThreads, w.v), fmt.Sprintf("j + %d <= n", w.v)
+	p.open("for (int b = 0; b < n; b += %d)", blockThreads*w.v*w.chunks)
+	p.fetch(p.loads(insts), w)
+	p.compute(insts, w, leaf)
+	p.close()
+	if w.v > 1 {
+		tail := &walk{dims: p.rowDim, v: 1, chunks: 1, flat: true, j: fmt.Sprintf("n / %d * %d + (int)threadIdx.x", w.v, w.v), cond: "j < n"}
+		p.open("if (n %% %d != 0)", w.v)
+		p.fetch(p.loads(insts), tail)
+		p.compute(insts, tail, leaf)
+		p.close()
+	}
+	p.manyPartials(m)
+	p.close()
+	k.Text = p.b.String()
+	p.list = append(p.list, k)
+}
+
+// manyWidth is how many elements a thread takes at once: 16 bytes of the widest type, where all tensors are aligned.
+func (p *printer) manyWidth(insts []int) int {
+	v := 8
+	for _, n := range insts {
+		if in := p.k.Insts[n]; in.Op == "load" || in.Op == "store" {
+			if par := p.k.Params[in.Param]; par.Align == 0 {
+				return 1
+			} else if len(in.Access.Strides) > 0 && in.Access.Strides[0] != 0 {
+				v = min(v, 16/par.DType.Size())
+			}
+		}
+	}
+	return v
+}
+
+// manyPartials leaves each block's sums in the workspace.
+func (p *printer) manyPartials(m *many) {
+	for _, n := range p.accs() {
+		in := p.k.Insts[n]
+		t := regType(in.DType)
+		a := partial{inst: n, at: p.workspace, copies: m.blocks}
+		p.workspace += kir.DeviceBytes(in.DType, 1, m.blocks)
+		p.partials = append(p.partials, a)
+		p.line("GTC_SHARED(%s, room%d, [%d]);", t, n, blockThreads/32)
+		p.line("a%d = over_block<op_%s, %d>(a%d, room%d);", n, in.Fn, blockThreads/32, n, n)
+		p.line("if (threadIdx.x == 0) ((%s *)(ws + %d))[blockIdx.x] = a%d;", t, a.at, n)
+	}
+}
+
+// manySum prints the launch that adds up the partial sums of each tensor, a block for each.
+func (p *printer) manySum(m *many, n int) {
+	in := p.k.Insts[n]
+	t := regType(in.DType)
+	at := p.partials[slices.IndexFunc(p.partials, func(a partial) bool { return a.inst == n })].at
+	l := launch{grid: [3]int{len(m.calls), 1, 1}, threads: blockThreads, family: "reduction", work: true}
+	k := p.beginMany(m, l, "_sums")
+	p.line("const uint64_t *row = table + blockIdx.x * %d;", m.width())
+	p.line("const int first = (int)row[0], last = blockIdx.x + 1 < %d ? (int)row[%d] : %d;", len(m.calls), m.width(), m.blocks)
+	p.line("%s a = %s;", t, scalar.Identity(in))
+	p.line("for (int b = first + (int)threadIdx.x; b < last; b += %d) a = op_%s::of(a, ((const %s *)(ws + %d))[b]);", blockThreads, in.Fn, t, at)
+	p.line("GTC_SHARED(%s, room, [%d]);", t, blockThreads/32)
+	p.line("a = over_block<op_%s, %d>(a, room);", in.Fn, blockThreads/32)
+	to := scalar.MemType(in.DType)
+	p.line("if (threadIdx.x == 0) *(%s *)(base + row[%d]) = %s;", to, 2+slices.Index(m.own, in.Param), scalar.Store(in.DType, "a"))
+	p.close()
+	k.Text = p.b.String()
+	p.list = append(p.list, k)
+}
