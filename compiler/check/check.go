@@ -100,6 +100,19 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	return rep, nil
 }
 
+// Bind fills in what o leaves open and the reference tells: the dims of inputs, and the loss.
+func Bind(o *compiler.Options, reference string) error {
+	ref, err := npz.Open(reference)
+	if err != nil {
+		return compiler.Input(err)
+	}
+	defer ref.Close()
+	check, sync := o.Pass.Check, o.Pass.SyncBN
+	err = bind(o, ref)
+	o.Pass.Check, o.Pass.SyncBN = check, sync
+	return err
+}
+
 // bind chooses what the flags leave open and the reference tells: the dims of inputs, and the loss.
 func bind(o *compiler.Options, ref *npz.File) error {
 	o.Pass.Check, o.Pass.SyncBN = true, true
