@@ -15,7 +15,7 @@ func generateGPU(ctx context.Context, o *Options, results ...*Result) (*rank.Sou
 	if err != nil {
 		return nil, nil, Input(err)
 	}
-	src, err := rank.Generate("prog0", rank.Target{Options: results[0].Context.Opt, Images: b.Images(), Driver: b.Driver()}, programs(results...)...)
+	src, err := rank.Generate("prog0", rank.Target{Options: results[0].Context.Opt, Images: b.Images(), StandIn: b.StandIn(), Driver: b.Driver()}, programs(results...)...)
 	if err != nil {
 		return nil, nil, err
 	}

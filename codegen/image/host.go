@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/codegen/rank"
@@ -22,4 +23,13 @@ func (b *Builder) hostImage(ctx context.Context, kernels []rank.Kernel, strict b
 		fmt.Fprintf(&text, "\n%s\n", k.Text)
 	}
 	return standin.Image(ctx, text.String(), standin.Options{Checked: b.o.Getenv(CheckVariable) != "", Strict: strict})
+}
+
+// standInDriver is the library with the functions of the CUDA driver that runs images for this processor.
+func standInDriver(ctx context.Context) ([]byte, error) {
+	path, err := standin.Driver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
 }

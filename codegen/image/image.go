@@ -151,6 +151,14 @@ func (b *Builder) Images() []rank.Image {
 	return append(list, rank.Image{Arch: ptx, File: "kernels." + ptx + ".bin"})
 }
 
+// StandIn is the file with the driver's stand-in, "" where programs use a GPU's driver.
+func (b *Builder) StandIn() string {
+	if b.o.Archs[0] == Host {
+		return "driver.host.so"
+	}
+	return ""
+}
+
 // Result is what was compiled.
 type Result struct {
 	Files   map[string][]byte   // the images, and the headers that kernels.cu includes
@@ -174,7 +182,9 @@ func (b *Builder) Build(ctx context.Context, kernels []rank.Kernel, strict bool)
 		var err error
 		switch im.Arch {
 		case Host:
-			data, err = b.hostImage(ctx, kernels, strict)
+			if data, err = b.hostImage(ctx, kernels, strict); err == nil {
+				r.Files[b.StandIn()], err = standInDriver(ctx)
+			}
 		case Source:
 			data = []byte(flat(kernels))
 		default:

@@ -18,6 +18,7 @@ import (
 type Target struct {
 	Options *pass.Options // of a GPU's programs
 	Images  []Image       // what their kernels are compiled to
+	StandIn string        // file of the driver's stand-in, which the image host needs; "": a real one
 	Driver  int           // the CUDA that the driver must support for them, such as 13000; 0: any
 }
 

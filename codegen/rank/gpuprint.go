@@ -103,6 +103,10 @@ func (d *gpu) printDevice(f *jen.File) {
 		f.Var().Id(name).Index().Byte()
 		images = append(images, jen.Values(keyed("Arch", im.Arch), jen.Id("Data").Op(":").Id(name)))
 	}
+	if d.target.StandIn != "" {
+		f.Commentf("// standIn takes the place of the GPU and its driver.\n//\n//go:embed %s", d.target.StandIn)
+		f.Var().Id("standIn").Index().Byte()
+	}
 	var names []jen.Code
 	for _, k := range d.list {
 		names = append(names, jen.Lit(k.Name))
@@ -110,6 +114,9 @@ func (d *gpu) printDevice(f *jen.File) {
 	code := []jen.Code{
 		jen.Id("Kernels").Op(":").Index().String().Values(lines(names)...),
 		jen.Id("Images").Op(":").Index().Qual(devicePath, "Image").Values(lines(images)...),
+	}
+	if d.target.StandIn != "" {
+		code = append(code, jen.Id("StandIn").Op(":").Id("standIn"))
 	}
 	if d.target.Driver > 0 {
 		code = append(code, keyed("Driver", d.target.Driver))

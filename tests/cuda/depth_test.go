@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -24,6 +23,7 @@ func TestDepthAddsNoKernels(t *testing.T) {
 		t.Skip("shared/ is absent: its models are not there to deepen")
 	}
 	var texts [][]byte
+	var kernels []int
 	for _, layers := range []int{12, 48} {
 		deep, err := deepen.Repeat(data, deepen.GPT2, layers)
 		if err != nil {
@@ -44,11 +44,15 @@ func TestDepthAddsNoKernels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts = append(texts, text)
+		texts, kernels = append(texts, text), append(kernels, res.Manifest.Programs[0].Kernels)
 		t.Logf("%d layers: %d kernels, %d bytes of CUDA C++; import and passes %v, code and kernels %v", layers,
 			res.Manifest.Programs[0].Kernels, len(text), res.LowerTime, res.BuildTime)
 	}
-	if !bytes.Equal(texts[0], texts[1]) {
-		t.Error("48 layers have other kernels than 12")
+	// The norm of all gradients is a sum over as many numbers as there are parameters: its sizes are in the text.
+	if a, b := len(texts[0]), len(texts[1]); b < a-a/50 || b > a+a/50 {
+		t.Errorf("12 layers have %d bytes of kernels, 48 layers %d", a, b)
+	}
+	if kernels[0] != kernels[1] {
+		t.Errorf("12 layers have %d kernels, 48 layers %d", kernels[0], kernels[1])
 	}
 }
