@@ -249,8 +249,11 @@ func (f *failure) Lost() bool { return f.lost }
 
 // during names the device in an error; nil stays nil. Answers that are no failures stay as they are.
 func (d *Device) during(doing string, err error) error {
-	var e *driver.Error
-	if err == nil || !errors.As(err, &e) || e.NotReady() {
+	if err == nil {
+		return nil
+	}
+	var e *driver.Error // which is on the heap
+	if !errors.As(err, &e) || e.NotReady() {
 		return err
 	}
 	what := "failed"
