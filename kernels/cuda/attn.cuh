@@ -14,9 +14,11 @@ template <i64 B, i64 H, i64 S> struct attn_strides {
 };
 
 // attn_sizes are the sizes of a problem as kernels/cpu documents them. CAUSAL c > 0 lets query i see keys j < i + c, and WINDOW
-// w > 0 only the last w of those; 0 is no bound.
-template <int HEADS, int KVHEADS, int SQ, int SK, int D, int DV, int CAUSAL, int WINDOW> struct attn_sizes {
+// w > 0 only the last w of those; 0 is no bound. SCALE has the bits of the float that multiplies products of queries and keys.
+template <int HEADS, int KVHEADS, int SQ, int SK, int D, int DV, int CAUSAL, int WINDOW, u32 SCALE> struct attn_sizes {
 	static constexpr int heads = HEADS, kv_heads = KVHEADS, sq = SQ, sk = SK, d = D, dv = DV, causal = CAUSAL, window = WINDOW;
+
+	static GTC_FN float scale() { return __uint_as_float(SCALE); }
 
 	// key_end and key_begin bound the keys that query i sees: [key_begin, key_end).
 	static GTC_FN int key_end(int i) { return CAUSAL == 0 || i + CAUSAL > SK ? SK : i + CAUSAL; }
@@ -30,6 +32,36 @@ template <int HEADS, int KVHEADS, int SQ, int SK, int D, int DV, int CAUSAL, int
 	static GTC_FN bool bounded(int i0, int m, int k0, int n) {
 		return k0 + n > key_end(i0) || (WINDOW != 0 && k0 < key_begin(i0 + m - 1));
 	}
+};
+
+// attn_place is a block's place in a grid of one dim: rows of one head from `first` on, then heads, batches and at last chunks of the
+// result. Blocks of one head follow one another, so that what they read stays in the cache.
+struct attn_place {
+	int batch, head, first, chunk, batches;
+
+	// HEIGHT rows of HEADS heads in blocks of ROWS; those with most work, the last ones of queries, come first.
+	template <int HEIGHT, int HEADS, int ROWS, int CHUNKS, bool LAST> GTC_FN void find() {
+		constexpr int blocks = (HEIGHT + ROWS - 1) / ROWS;
+		int n = blockIdx.x % blocks, rest = blockIdx.x / blocks;
+		batches = gridDim.x / (blocks * HEADS * CHUNKS);
+		first = (LAST ? blocks - 1 - n : n) * ROWS;
+		head = rest % HEADS;
+		batch = rest / HEADS % batches;
+		chunk = CHUNKS == 1 ? 0 : rest / (HEADS * batches);
+	}
+
+	// at moves a pointer to this block's batch and a head.
+	template <class STRIDES, typename T> GTC_FN T* at(T* p, int h) const { return p + batch * STRIDES::batch + h * STRIDES::head; }
+};
+
+// attn_block is a place among queries, attn_keys one among keys.
+template <class SIZES, int QUERIES, int CHUNKS = 1> struct attn_block : attn_place {
+	GTC_FN attn_block() { find<SIZES::sq, SIZES::heads, QUERIES, CHUNKS, SIZES::causal != 0>(); }
+	GTC_FN int kv_head() const { return head / (SIZES::heads / SIZES::kv_heads); }
+};
+
+template <class SIZES, int KEYS, int CHUNKS = 1> struct attn_keys : attn_place {
+	GTC_FN attn_keys() { find<SIZES::sk, SIZES::kv_heads, KEYS, CHUNKS, false>(); }
 };
 
 // mask_log2 is a mask's number for scores in powers of two. Finite numbers stay finite, so that a row that is hidden by the least

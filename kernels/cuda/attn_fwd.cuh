@@ -102,32 +102,12 @@ template <class SIZES, int MT, int NT> GTC_FN void hide(float (&s)[MT][NT][4], i
 	}
 }
 
-// attn_block is a block's place: WARPS warps of 16 MT queries each, heads and then batches of them. Blocks of one head follow one
-// another, so that its keys stay in the cache, and those that see most keys come first.
-template <class SIZES, int QUERIES> struct attn_block {
-	int batch, head, first;
-
-	GTC_FN attn_block() {
-		constexpr int blocks = (SIZES::sq + QUERIES - 1) / QUERIES;
-		int n = blockIdx.x % blocks, rest = blockIdx.x / blocks;
-		first = (SIZES::causal ? blocks - 1 - n : n) * QUERIES;
-		head = rest % SIZES::heads;
-		batch = rest / SIZES::heads;
-	}
-
-	// at moves a pointer to this block's batch and head.
-	template <class STRIDES, typename T> GTC_FN T* at(T* p, int h) const {
-		return p + batch * STRIDES::batch + h * STRIDES::head;
-	}
-	GTC_FN int kv_head() const { return head / (SIZES::heads / SIZES::kv_heads); }
-};
-
 // attn_fwd computes WARPS*16*MT queries of one head in WARPS warps, keys in tiles of BN, STAGES tiles of keys and values in
 // shared memory: 2 (BM pitch(d) + STAGES BN (pitch(d) + pitch(dv))) bytes. For a tile of keys it does 2 BM BN (d + dv) FLOPs and
 // copies 2 BN (d + dv) bytes, so that BM = 128 is 128 FLOPs a byte from the L2 cache. FIRST multiplies scores by c before
 // the maximum is taken: where there is a mask, or scale is not above 0.
 template <typename T, class SIZES, class Q, class K, class V, class O, class M, int WARPS, int MT, int BN, int STAGES, bool FIRST, typename MASK>
-GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* out, float* lse, float scale) {
+GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* out, float* lse) {
 	constexpr int D = (SIZES::d + 15) / 16 * 16, DV = (SIZES::dv + 15) / 16 * 16, BM = WARPS * 16 * MT, threads = WARPS * 32, NT = BN / 8;
 	constexpr int qSize = BM * (tile_pitch<D> > tile_pitch<DV> ? tile_pitch<D> : tile_pitch<DV>), kSize = BN * tile_pitch<D>, vSize = BN * tile_pitch<DV>;
 	GTC_DYNAMIC_SHARED(T, shared);
@@ -138,7 +118,7 @@ GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* ou
 	auto values = [&](int n, int stage) { load_tile<BN, DV, threads, SIZES::sk, SIZES::dv, V::row>(tiles + stage * (kSize + vSize) + kSize, v, n * BN); };
 	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = threadIdx.x / 32 * 16 * MT;
 	int begin = SIZES::key_begin(at.first) / BN, end = (SIZES::key_end(last) + BN - 1) / BN;
-	float c = scale * log2e;
+	float c = SIZES::scale() * log2e;
 	attn_rows<SIZES, MT, NT, DV / 8> rows;
 	load_tile<BM, D, threads, SIZES::sq, SIZES::d, Q::row>(qTile, at.template at<Q>(q, at.head), at.first);
 	if (begin < end) {

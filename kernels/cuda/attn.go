@@ -1,0 +1,215 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir/dtype"
+)
+
+func init() {
+	templates["AttnFwd"] = template{attnTypes(6), attnForward}
+	templates["AttnBwd"] = template{attnTypes(10), attnBackward}
+}
+
+// attnTypes takes operands and results of one float type, a mask (or none) of any, and log-sum-exps of float32.
+func attnTypes(n int) func(types []dtype.DType) bool {
+	return func(types []dtype.DType) bool {
+		if len(types) != n || !isFloat(types[0]) {
+			return false
+		}
+		for i, d := range types {
+			switch {
+			case i == 3:
+				if !isFloat(d) && d != dtype.Invalid {
+					return false
+				}
+			case i == 5:
+				if d != dtype.F32 && (d != dtype.Invalid || n > 6) {
+					return false
+				}
+			case d != types[0]:
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// attnShape is an attention problem: kernels/cpu's integers of AttnFwd and AttnBwd by name.
+type attnShape struct {
+	batch, heads, kvHeads, sq, sk, d, dv int
+	q, k, v, out                         [3]int // strides of batch, head and sequence
+	causal                               int
+	mask                                 [3]int
+	dout, dq, dk, dvGrad                 [3]int // backward only
+	scale                                float32
+	masked, half                         bool
+	element                              string // its name in gtc.cuh
+}
+
+func attnShapeOf(c Call) (attnShape, error) {
+	n := map[string]int{"AttnFwd": 23, "AttnBwd": 35}[c.Name]
+	if len(c.Ints) != n || len(c.Floats) != 1 {
+		return attnShape{}, fmt.Errorf("BUG: template %s is called with %d integers and %d floats", c.Name, len(c.Ints), len(c.Floats))
+	}
+	x, at := c.Ints, 7
+	three := func() [3]int {
+		at += 3
+		return [3]int(x[at-3:])
+	}
+	s := attnShape{batch: x[0], heads: x[1], kvHeads: x[2], sq: x[3], sk: x[4], d: x[5], dv: x[6], scale: float32(c.Floats[0]),
+		masked: c.Types[3] != dtype.Invalid, half: c.Types[0] != dtype.F32, element: cType(c.Types, 0)}
+	s.q, s.k, s.v, s.out = three(), three(), three(), three()
+	s.causal = x[at]
+	at++
+	if s.mask = three(); n > 23 {
+		s.dout, s.dq, s.dk, s.dvGrad = three(), three(), three(), three()
+	}
+	return s, nil
+}
+
+// tensor reports whether the kernels for tensor cores take the shape: half precision, depths of up to 256, and pieces of 16 bytes.
+func (s attnShape) tensor() bool {
+	all := slices.Concat([]int{s.d, s.dv}, s.q[:], s.k[:], s.v[:], s.out[:], s.dout[:], s.dq[:], s.dk[:], s.dvGrad[:])
+	return s.half && s.d <= 256 && s.dv <= 256 && !slices.ContainsFunc(all, func(n int) bool { return n%8 != 0 })
+}
+
+// first reports whether scores are scaled before their maximum is taken.
+func (s attnShape) first() bool { return s.masked || !(s.scale > 0) }
+
+// sizes writes attn_sizes, strides attn_strides.
+func (s attnShape) sizes() string {
+	return fmt.Sprintf("gtc::attn_sizes<%d, %d, %d, %d, %d, %d, %d, 0, %#xu>", s.heads, s.kvHeads, s.sq, s.sk, s.d, s.dv, s.causal, math.Float32bits(s.scale))
+}
+
+func attnStrides(s [3]int) string {
+	return fmt.Sprintf("gtc::attn_strides<%d, %d, %d>", s[0], s[1], s[2])
+}
+
+// pitch is tile_pitch of attn.cuh for a depth.
+func attnPitch(d int) int { return divUp(d, 32) * 32 }
+
+// blocks sets a kernel's grid and shared memory.
+func attnLaunch(k Kernel, blocks, shared int, include string) Kernel {
+	k.Grid, k.Shared, k.Include = [3]int{blocks, 1, 1}, shared, []string{include}
+	return k
+}
+
+// Of attn_simt.cuh: rows of a tile, columns of a chunk, threads, and shared memory in bytes.
+const (
+	simtTile    = 64
+	simtChunk   = 128
+	simtThreads = 256
+	simtShared  = 4 * (2*32*(simtTile+4) + simtTile*(simtTile+4) + simtTile*(simtChunk+4))
+)
+
+// attnTile is how a kernel for tensor cores is cut: warps of 16*rows rows each, and the rows of a step of its loop.
+type attnTile struct{ warps, rows, step, stages int }
+
+func (t attnTile) height() int { return 16 * t.warps * t.rows }
+
+// forwardTile gives a warp 32 queries where registers hold their output (32 of depth 128 are 128 of a thread's 255), for half the reads
+// of keys and values from shared memory: with 16, these bound the speed. Above, 16, and one tile of keys at a time for its size.
+func (s attnShape) forwardTile() attnTile {
+	switch {
+	case max(s.d, s.dv) > 128:
+		return attnTile{min(8, max(4, divUp(s.sq, 16))), 1, 64, 1}
+	case s.sq <= 64:
+		return attnTile{4, 1, 64, 2}
+	}
+	return attnTile{4, 2, 64, 2}
+}
+
+func attnForward(c Call) (*Plan, error) {
+	s, err := attnShapeOf(c)
+	if err != nil || s.batch*s.heads*s.sq == 0 {
+		return &Plan{}, err
+	}
+	p := operands(c.Types, 4, "q", "k", "v", "mask", "out", "lse")
+	args := []any{s.element, s.sizes(), attnStrides(s.q), attnStrides(s.k), attnStrides(s.v), attnStrides(s.out), attnStrides(s.mask)}
+	if !s.tensor() {
+		k := kernelOf("attention", "attention", "attn_simt_fwd", simtThreads, p, args...)
+		return &Plan{Kernels: []Kernel{attnLaunch(k, divUp(s.sq, simtTile)*s.heads*s.batch*divUp(s.dv, simtChunk), simtShared, "attn_simt.cuh")}}, nil
+	}
+	t := s.forwardTile()
+	k := kernelOf("attention", "attention", "attn_fwd", 32*t.warps, p, append(args, t.warps, t.rows, t.step, t.stages, s.first())...)
+	shared := 2 * (t.height()*max(attnPitch(s.d), attnPitch(s.dv)) + t.stages*t.step*(attnPitch(s.d)+attnPitch(s.dv)))
+	return &Plan{Kernels: []Kernel{attnLaunch(k, divUp(s.sq, t.height())*s.heads*s.batch, shared, "attn_fwd.cuh")}}, nil
+}
+
+// queryTile and keyTile are the cuts of attn_bwd_queries and attn_bwd_keys, by what registers hold.
+func (s attnShape) queryTile() attnTile {
+	switch most := max(s.d, s.dv); {
+	case most > 128:
+		return attnTile{4, 1, 32, 2}
+	case s.sq <= 64:
+		return attnTile{4, 1, 32, 2}
+	case most > 64:
+		return attnTile{4, 2, 32, 2}
+	}
+	return attnTile{4, 2, 64, 2}
+}
+
+func (s attnShape) keyTile() attnTile {
+	switch most := max(s.d, s.dv); {
+	case most > 128:
+		return attnTile{4, 1, 32, 2}
+	case most > 64 || s.sk <= 64:
+		return attnTile{4, 1, 64, 2}
+	}
+	return attnTile{4, 2, 32, 2}
+}
+
+// attnBackward plans the pass over rows of out, the pass for dq, and that for dk and dv, in two where registers do not hold both.
+func attnBackward(c Call) (*Plan, error) {
+	s, err := attnShapeOf(c)
+	if err != nil || s.batch*s.heads == 0 {
+		return &Plan{}, err
+	}
+	p := operands(c.Types, 7, "q", "k", "v", "mask", "out", "lse", "dout", "dq", "dk", "dv")
+	stats := param{"float", "stats", Ref{Arg: Workspace}}
+	height := divUp(s.sq, 128) * 128 // attn_height
+	plan := &Plan{Workspace: 8 * s.batch * s.heads * height}
+	k := kernelOf("attention_stats", "attention", "attn_stats", 256, []param{p[4], p[5], p[6], stats}, s.element, s.sizes(), attnStrides(s.out), attnStrides(s.dout), s.tensor())
+	plan.add(attnLaunch(k, s.batch*s.heads*height/8, 0, "attn_bwd.cuh"))
+	stats.typ = "const float"
+	in := []param{p[0], p[1], p[2], p[3], p[6], stats}
+	args := []any{s.element, s.sizes(), attnStrides(s.q), attnStrides(s.k), attnStrides(s.v), attnStrides(s.dout)}
+	toQ, toKV := slices.Concat(in, p[7:8]), slices.Concat(in, p[8:])
+	argsQ := slices.Concat(args, []any{attnStrides(s.dq), attnStrides(s.mask)})
+	argsKV := slices.Concat(args, []any{attnStrides(s.dk), attnStrides(s.dvGrad), attnStrides(s.mask)})
+	if !s.tensor() {
+		k := kernelOf("attention_dq", "attention", "attn_simt_bwd_queries", simtThreads, toQ, argsQ...)
+		plan.add(attnLaunch(k, divUp(s.sq, simtTile)*s.heads*s.batch*divUp(s.d, simtChunk), simtShared, "attn_simt.cuh"))
+		k = kernelOf("attention_dkv", "attention", "attn_simt_bwd_keys", simtThreads, toKV, argsKV...)
+		plan.add(attnLaunch(k, divUp(s.sk, simtTile)*s.kvHeads*s.batch*divUp(max(s.d, s.dv), simtChunk), simtShared, "attn_simt.cuh"))
+		return plan, nil
+	}
+	both := attnPitch(s.d) + attnPitch(s.dv)
+	t := s.queryTile()
+	k = kernelOf("attention_dq", "attention", "attn_bwd_queries", 32*t.warps, toQ, append(argsQ, t.warps, t.rows, t.step, t.stages, s.first())...)
+	plan.add(attnLaunch(k, divUp(s.sq, t.height())*s.heads*s.batch, 2*(t.height()+t.stages*t.step)*both, "attn_bwd.cuh"))
+	t = s.keyTile()
+	for _, want := range s.keyPasses() {
+		k = kernelOf("attention_dkv", "attention", "attn_bwd_keys", 32*t.warps, toKV, slices.Concat(argsKV, []any{t.warps, t.rows, t.step, want[0], want[1], s.first()})...)
+		plan.add(attnLaunch(k, divUp(s.sk, t.height())*s.kvHeads*s.batch, 2*(t.height()+t.stages*t.step)*both+8*t.stages*t.step, "attn_bwd.cuh"))
+	}
+	return plan, nil
+}
+
+// keyPasses says which of dk and dv each run of attn_bwd_keys makes.
+func (s attnShape) keyPasses() [][2]bool {
+	if max(s.d, s.dv) > 128 {
+		return [][2]bool{{true, false}, {false, true}}
+	}
+	return [][2]bool{{true, true}}
+}
+
+// add appends a kernel that has blocks to run.
+func (p *Plan) add(k Kernel) {
+	if k.Grid[0] > 0 {
+		p.Kernels = append(p.Kernels, k)
+	}
+}
