@@ -146,7 +146,7 @@ func (s attnShape) queryTile() attnTile {
 		return attnTile{4, 1, 32, 2}
 	case s.sq <= 64:
 		return attnTile{4, 1, 32, 2}
-	case most > 64:
+	case most > 64 || s.first():
 		return attnTile{4, 2, 32, 2}
 	}
 	return attnTile{4, 2, 64, 2}
@@ -154,7 +154,7 @@ func (s attnShape) queryTile() attnTile {
 
 func (s attnShape) keyTile() attnTile {
 	switch most := max(s.d, s.dv); {
-	case most > 128:
+	case most > 128 || most > 96 && s.first():
 		return attnTile{4, 1, 32, 2}
 	case most > 64 || s.sk <= 64:
 		return attnTile{4, 1, 64, 2}

@@ -50,7 +50,7 @@ GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mas
 		load_tile<BN, D, threads, SIZES::sk, SIZES::d, K::row>(tiles + stage * stageSize, k, n * BN);
 		load_tile<BN, DV, threads, SIZES::sk, SIZES::dv, V::row>(tiles + stage * stageSize + kSize, v, n * BN);
 	};
-	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = threadIdx.x / 32 * 16 * MT;
+	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = int(threadIdx.x) / 32 * 16 * MT;
 	int begin = SIZES::key_begin(at.first) / BN, end = (SIZES::key_end(last) + BN - 1) / BN;
 	load_tile<BM, D, threads, SIZES::sq, SIZES::d, Q::row>(qTile, at.template at<Q>(q, at.head), at.first);
 	load_tile<BM, DV, threads, SIZES::sq, SIZES::dv, G::row>(gTile, at.template at<G>(dout, at.head), at.first);
@@ -146,7 +146,7 @@ GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, 
 	T *kTile = shared, *vTile = kTile + kSize, *tiles = vTile + vSize; // of each of 2 stages the queries, then dout
 	float* sums = reinterpret_cast<float*>(tiles + 2 * stageSize);     // of each stage the log-sum-exps, then those of attn_stats
 	attn_keys<SIZES, BN> at;
-	int row = threadIdx.x / 32 * 16 * MT, final = at.first + BN < SIZES::sk ? at.first + BN - 1 : SIZES::sk - 1;
+	int row = int(threadIdx.x) / 32 * 16 * MT, final = at.first + BN < SIZES::sk ? at.first + BN - 1 : SIZES::sk - 1;
 	int begin = SIZES::query_begin(at.first) / BM, end = (SIZES::query_end(final) + BM - 1) / BM, count = end > begin ? end - begin : 0;
 	auto fetch = [&](int n, int stage) {
 		int h = at.head * group + n / count, i0 = (begin + n % count) * BM, t = threadIdx.x;

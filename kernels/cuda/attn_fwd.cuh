@@ -116,7 +116,7 @@ GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* ou
 	k = at.template at<K>(k, at.kv_head()), v = at.template at<V>(v, at.kv_head());
 	auto keys = [&](int n, int stage) { load_tile<BN, D, threads, SIZES::sk, SIZES::d, K::row>(tiles + stage * (kSize + vSize), k, n * BN); };
 	auto values = [&](int n, int stage) { load_tile<BN, DV, threads, SIZES::sk, SIZES::dv, V::row>(tiles + stage * (kSize + vSize) + kSize, v, n * BN); };
-	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = threadIdx.x / 32 * 16 * MT;
+	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = int(threadIdx.x) / 32 * 16 * MT;
 	int begin = SIZES::key_begin(at.first) / BN, end = (SIZES::key_end(last) + BN - 1) / BN;
 	float c = SIZES::scale() * log2e;
 	attn_rows<SIZES, MT, NT, DV / 8> rows;
