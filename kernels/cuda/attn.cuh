@@ -116,7 +116,7 @@ template <int ROWS, int COLS, int THREADS, int HEIGHT, int N, i64 ROW, typename 
 	if (aligned16(from)) {
 		tile_share<ROWS, COLS, THREADS>([&](int r, int step, int piece) {
 			bool valid = whole || (first + r + step < HEIGHT && piece * 8 < N);
-			const T* p = from + r * int(ROW) + piece * 8 + step * ROW;
+			const T* p = from + u32(r * int(ROW) + piece * 8) + step * ROW;
 			cp_async16(tile + tile_at<COLS>(r, piece) + step * tile_pitch<COLS>, valid ? p : from, valid);
 		});
 		return;

@@ -50,7 +50,7 @@ GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mas
 		load_tile<BN, D, threads, SIZES::sk, SIZES::d, K::row>(tiles + stage * stageSize, k, n * BN);
 		load_tile<BN, DV, threads, SIZES::sk, SIZES::dv, V::row>(tiles + stage * stageSize + kSize, v, n * BN);
 	};
-	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = int(threadIdx.x) / 32 * 16 * MT;
+	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = threadIdx.x / 32 * 16 * MT;
 	int begin = SIZES::key_begin(at.first) / BN, end = (SIZES::key_end(last) + BN - 1) / BN;
 	load_tile<BM, D, threads, SIZES::sq, SIZES::d, Q::row>(qTile, at.template at<Q>(q, at.head), at.first);
 	load_tile<BM, DV, threads, SIZES::sq, SIZES::dv, G::row>(gTile, at.template at<G>(dout, at.head), at.first);
@@ -99,7 +99,8 @@ GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mas
 	store_tile<BM, D, threads, SIZES::sq, SIZES::d, DQ::row>(at.template at<DQ>(dq, at.head), qTile, at.first);
 }
 
-// add_mask_keys and hide_keys are add_mask and hide where rows are keys, from j0 on, and columns queries, from i0 on.
+// add_mask_keys and hide_keys are add_mask and hide where rows are keys, from j0 on, and columns queries, from i0 on. Keys beyond the
+// last need no hiding, as nobody reads their gradients, and queries beyond the last have an infinite log-sum-exp.
 template <class SIZES, i64 ROW, int MT, int NT, typename MASK> GTC_FN void add_mask_keys(float (&s)[MT][NT][4], float c, const MASK* mask, int j0, int i0) {
 	int lane = threadIdx.x & 31;
 #pragma unroll
@@ -124,10 +125,10 @@ template <class SIZES, int MT, int NT> GTC_FN void hide_keys(float (&s)[MT][NT][
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
 			int j = j0 + 16 * m + 8 * (e / 2) + lane / 4, less = i0 + lane % 4 * 2 + e % 2;
-			int begin = SIZES::query_begin(j) - less, end = j < SIZES::sk ? SIZES::query_end(j) - less : 0;
+			int begin = SIZES::query_begin(j) - less, end = SIZES::query_end(j) - less;
 #pragma unroll
 			for (int n = 0; n < NT; n++)
-				if (8 * n < begin || 8 * n >= end) s[m][n][e] = -inf();
+				if (8 * n < begin || (SIZES::window != 0 && 8 * n >= end)) s[m][n][e] = -inf();
 		}
 	}
 }
@@ -146,10 +147,10 @@ GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, 
 	T *kTile = shared, *vTile = kTile + kSize, *tiles = vTile + vSize; // of each of 2 stages the queries, then dout
 	float* sums = reinterpret_cast<float*>(tiles + 2 * stageSize);     // of each stage the log-sum-exps, then those of attn_stats
 	attn_keys<SIZES, BN> at;
-	int row = int(threadIdx.x) / 32 * 16 * MT, final = at.first + BN < SIZES::sk ? at.first + BN - 1 : SIZES::sk - 1;
+	int row = threadIdx.x / 32 * 16 * MT, final = at.first + BN < SIZES::sk ? at.first + BN - 1 : SIZES::sk - 1;
 	int begin = SIZES::query_begin(at.first) / BM, end = (SIZES::query_end(final) + BM - 1) / BM, count = end > begin ? end - begin : 0;
 	auto fetch = [&](int n, int stage) {
-		int h = at.head * group + n / count, i0 = (begin + n % count) * BM, t = threadIdx.x;
+		int turn = group == 1 ? 0 : n / count, h = at.head * group + turn, i0 = (begin + n - turn * count) * BM, t = threadIdx.x;
 		load_tile<BM, D, threads, SIZES::sq, SIZES::d, Q::row>(tiles + stage * stageSize, at.template at<Q>(q, h), i0);
 		load_tile<BM, E, threads, SIZES::sq, SIZES::dv, G::row>(tiles + stage * stageSize + qSize, at.template at<G>(dout, h), i0);
 		const float* from = stats + ((i64)at.batch * SIZES::heads + h) * height + i0;
@@ -163,7 +164,7 @@ GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, 
 	float c = SIZES::scale() * log2e, accK[DK ? MT : 1][D / 8][4] = {}, accV[DV ? MT : 1][E / 8][4] = {};
 #pragma unroll 1
 	for (int n = 0; n < count * group; n++) {
-		int stage = n & 1, i0 = (begin + n % count) * BM, lane = threadIdx.x & 31;
+		int turn = group == 1 ? 0 : n / count, stage = n & 1, i0 = (begin + n - turn * count) * BM, lane = threadIdx.x & 31;
 		cp_async_wait<0>();
 		sync(); // this tile is there, and nobody reads the one before it any more
 		if (n + 1 < count * group) fetch(n + 1, stage ^ 1);
@@ -172,8 +173,8 @@ GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, 
 		const float* own = sums + stage * 2 * BM + lane % 4 * 2; // of the columns of this thread
 		float p[MT][NT][4] = {};
 		multiply_rows<D>(p, kTile, row, qTile);
-		if (FIRST) add_mask_keys<SIZES, M::row>(p, c, mask == nullptr ? mask : at.template at<M>(mask, at.head * group + n / count), at.first + row, i0);
-		if (SIZES::bounded(i0, BM, at.first, BN)) hide_keys<SIZES>(p, at.first + row, i0);
+		if (FIRST) add_mask_keys<SIZES, M::row>(p, c, mask == nullptr ? mask : at.template at<M>(mask, at.head * group + turn), at.first + row, i0);
+		if (SIZES::causal != 0 && SIZES::bounded(i0, BM, at.first, BN)) hide_keys<SIZES>(p, at.first + row, i0);
 #pragma unroll
 		for (int t = 0; t < NT; t++) {
 			vec<float, 2> lse = load<2>(own + 8 * t);

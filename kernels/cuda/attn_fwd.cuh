@@ -88,16 +88,17 @@ GTC_FN void add_mask(float (&s)[MT][NT][4], float c, const M* mask, int i0, int 
 
 // hide makes minus infinity of the scores of keys that queries from i0 on do not see; the tile's keys begin at k0.
 template <class SIZES, int MT, int NT> GTC_FN void hide(float (&s)[MT][NT][4], int i0, int k0) {
+	constexpr bool triangle = SIZES::causal != 0 && SIZES::sk % (8 * NT) == 0; // and no tile goes beyond the last key
 	int lane = threadIdx.x & 31;
 #pragma unroll
 	for (int m = 0; m < MT; m++) {
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
 			int i = i0 + 16 * m + 8 * (e / 2) + lane / 4;
-			int end = SIZES::key_end(i) - k0 - lane % 4 * 2 - e % 2, begin = SIZES::key_begin(i) - k0 - lane % 4 * 2 - e % 2;
+			int less = k0 + lane % 4 * 2 + e % 2, end = (triangle ? i + SIZES::causal : SIZES::key_end(i)) - less, begin = SIZES::key_begin(i) - less;
 #pragma unroll
 			for (int n = 0; n < NT; n++)
-				if (8 * n >= end || 8 * n < begin) s[m][n][e] = -inf();
+				if (8 * n >= end || (SIZES::window != 0 && 8 * n < begin)) s[m][n][e] = -inf();
 		}
 	}
 }
@@ -116,7 +117,7 @@ GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* ou
 	k = at.template at<K>(k, at.kv_head()), v = at.template at<V>(v, at.kv_head());
 	auto keys = [&](int n, int stage) { load_tile<BN, D, threads, SIZES::sk, SIZES::d, K::row>(tiles + stage * (kSize + vSize), k, n * BN); };
 	auto values = [&](int n, int stage) { load_tile<BN, DV, threads, SIZES::sk, SIZES::dv, V::row>(tiles + stage * (kSize + vSize) + kSize, v, n * BN); };
-	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = int(threadIdx.x) / 32 * 16 * MT;
+	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = threadIdx.x / 32 * 16 * MT;
 	int begin = SIZES::key_begin(at.first) / BN, end = (SIZES::key_end(last) + BN - 1) / BN;
 	float c = SIZES::scale() * log2e;
 	attn_rows<SIZES, MT, NT, DV / 8> rows;

@@ -52,7 +52,9 @@ type attnData struct {
 	maskStrides                    [3]int
 }
 
-func rounded(d dtype.DType, x []float64) []float64 { return cudatest.Numbers(d, cudatest.Bytes(d, x...)) }
+func rounded(d dtype.DType, x []float64) []float64 {
+	return cudatest.Numbers(d, cudatest.Bytes(d, x...))
+}
 
 func (c attnCase) random(r *rand.Rand, n int) []float64 {
 	x := make([]float64, n)
