@@ -11,6 +11,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
 // elementTypes are all that kernels compute in.
@@ -82,6 +83,20 @@ func (ty *typed) function(name string, d dtype.DType, r *rand.Rand) (*ir.Builder
 // TestElementTypes applies every elementwise op, with the attributes of its samples, every reduction and every cast to
 // operands of every type that it takes.
 func TestElementTypes(t *testing.T) {
+	elementFunctions().compare(t, func(jobs []*Job) {
+		// Large kernels of everything there is take GCC long to optimise: TestKernelsMatchEval does that.
+		if err := RunMany(t.TempDir(), jobs, 2, "-O0"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestCUDAElementTypes does so on the CUDA target.
+func TestCUDAElementTypes(t *testing.T) {
+	elementFunctions().compare(t, func(jobs []*Job) { RunCUDA(t, jobs, pass.Options{}) })
+}
+
+func elementFunctions() *typed {
 	ty := &typed{m: &ir.Module{}, args: map[string]map[string]*ir.Array{}, want: map[string]*interp.Outcome{}}
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, d := range append(elementTypes, stored...) {
@@ -100,7 +115,7 @@ func TestElementTypes(t *testing.T) {
 			elementwise(b, def, d, in, r)
 		}
 	}
-	ty.compare(t)
+	return ty
 }
 
 // elementwise appends the results of one op on operands of type d, if it is elementwise or a reduction and takes them.
@@ -131,7 +146,7 @@ func elementwise(b *ir.Builder, def *ir.Def, d dtype.DType, in []*ir.Value, r *r
 
 // compare runs all functions. Integers and bools must agree exactly; floats to a few roundings of their type or of f32,
 // and where one is NaN or infinite the other must be.
-func (ty *typed) compare(t *testing.T) {
+func (ty *typed) compare(t *testing.T, run func(jobs []*Job)) {
 	for _, f := range ty.m.Funcs {
 		out, err := interp.Run(f, ty.args[f.Name])
 		if err != nil {
@@ -147,10 +162,7 @@ func (ty *typed) compare(t *testing.T) {
 		}
 		jobs, ty.names = append(jobs, j), append(ty.names, f.Name)
 	}
-	// Large kernels of everything there is take GCC long to optimise: TestKernelsMatchEval does that.
-	if err := RunMany(t.TempDir(), jobs, 2, "-O0"); err != nil {
-		t.Fatal(err)
-	}
+	run(jobs)
 	n := 0
 	for i, f := range ty.m.Funcs {
 		name := ty.names[i]

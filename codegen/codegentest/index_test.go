@@ -8,11 +8,50 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
 // TestIndicesOutOfRange: a kernel that meets an index outside its dim says so, and in which row; one that would land
 // inside the tensor, but in another row, is outside too.
 func TestIndicesOutOfRange(t *testing.T) {
+	m, args, rows := indicesOutOfRange()
+	_, err := Run(m, t.TempDir(), args)
+	if err == nil {
+		t.Fatal("nothing was refused")
+	}
+	lines := strings.Split(err.Error(), "\n")[1:]
+	for i, f := range m.Funcs {
+		if want := fmt.Sprintf(" refused row %d", rows[i]); i >= len(lines) || !strings.HasSuffix(lines[i], want) {
+			t.Errorf("%s: want%s, the kernels say\n%s", f.Name, want, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+// TestCUDAIndicesOutOfRange: so do kernels of the CUDA target.
+func TestCUDAIndicesOutOfRange(t *testing.T) {
+	m, args, rows := indicesOutOfRange()
+	var jobs []*Job
+	for _, f := range m.Funcs {
+		j := &Job{Module: &ir.Module{Funcs: []*ir.Func{f}}, Args: map[string]*ir.Tensor{}}
+		for name, a := range args[f.Name] {
+			j.Args[name] = a.Tensor()
+		}
+		jobs = append(jobs, j)
+	}
+	names := []string{}
+	for _, f := range m.Funcs {
+		names = append(names, f.Name)
+	}
+	RunCUDA(t, jobs, pass.Options{})
+	for i, j := range jobs {
+		if want := fmt.Sprintf("refuses row %d ", rows[i]); j.Err == nil || !strings.Contains(j.Err.Error(), want) {
+			t.Errorf("%s: %v, want it to say %q", names[i], j.Err, want)
+		}
+	}
+}
+
+// indicesOutOfRange are functions of one op each that meets a bad index, and the row where.
+func indicesOutOfRange() (m *ir.Module, args map[string]map[string]*ir.Array, rows []int) {
 	f32 := func(dims ...int) ir.Type { return ir.T(dtype.F32, dims...) }
 	cases := []struct {
 		name  string
@@ -40,7 +79,7 @@ func TestIndicesOutOfRange(t *testing.T) {
 			return ops.Xent(b, in(ir.T(dtype.F64, 3, 3)), idx, -100)
 		}},
 	}
-	m, args := &ir.Module{}, map[string]map[string]*ir.Array{}
+	m, args = &ir.Module{}, map[string]map[string]*ir.Array{}
 	for _, c := range cases {
 		f := &ir.Func{Name: c.name}
 		b := ir.NewBuilder(f)
@@ -53,16 +92,7 @@ func TestIndicesOutOfRange(t *testing.T) {
 		}
 		idx := param(&ir.Array{Type: ir.T(dtype.I64, c.dims...), I: c.index})
 		b.Result("y", c.make(b, idx, func(t ir.Type) *ir.Value { return param(ir.NewArray(t)) }))
-		m.Funcs = append(m.Funcs, f)
+		m.Funcs, rows = append(m.Funcs, f), append(rows, c.row)
 	}
-	_, err := Run(m, t.TempDir(), args)
-	if err == nil {
-		t.Fatal("nothing was refused")
-	}
-	lines := strings.Split(err.Error(), "\n")[1:]
-	for i, c := range cases {
-		if want := fmt.Sprintf(" refused row %d", c.row); i >= len(lines) || !strings.HasSuffix(lines[i], want) {
-			t.Errorf("%s: want%s, the kernels say\n%s", c.name, want, strings.Join(lines, "\n"))
-		}
-	}
+	return m, args, rows
 }

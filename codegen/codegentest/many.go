@@ -33,6 +33,7 @@ type Job struct {
 	Out    []*ir.Tensor          // set by RunMany: its results by position
 	Err    error                 // set by RunMany: why there are none
 	plan   pass.Plan             // of its own arena
+	source *rank.Source          // of the job by itself
 	makers map[*ir.Value]string  // C function or template that makes a value
 }
 
@@ -111,7 +112,7 @@ func check(err error) {
 // dir is a scratch folder.
 func RunMany(dir string, jobs []*Job, packages int, opt string) error {
 	for _, j := range jobs {
-		j.prepare()
+		j.prepare(rank.Target{})
 	}
 	for range len(jobs) + 1 {
 		err := buildMany(dir, jobs, packages, opt)
@@ -125,15 +126,18 @@ func RunMany(dir string, jobs []*Job, packages int, opt string) error {
 	return runMany(dir, jobs, packages)
 }
 
-// prepare groups and plans the function, and tries whether its code prints.
-func (j *Job) prepare() {
+// prepare groups and plans the function for a target, and tries whether its code prints.
+func (j *Job) prepare(t rank.Target) {
 	defer func() {
 		if r := recover(); r != nil {
 			j.Err = fmt.Errorf("panic: %v", r)
 		}
 	}()
 	j.Module.Funcs[0].Name = "forward"
-	c := &pass.Context{Module: j.Module, Opt: &pass.Options{}}
+	c := &pass.Context{Module: j.Module, Opt: t.Options}
+	if c.Opt == nil {
+		c.Opt = &pass.Options{}
+	}
 	if j.Err = fuse.Run(c); j.Err != nil {
 		return
 	}
@@ -144,7 +148,7 @@ func (j *Job) prepare() {
 		return
 	}
 	j.plan = c.Plan
-	_, j.Err = rank.Generate("prog", rank.Target{}, rank.Program{Module: j.Module, Plan: j.plan})
+	j.source, j.Err = rank.Generate("prog", t, rank.Program{Module: j.Module, Plan: j.plan})
 }
 
 // buildMany writes and builds the programs of all jobs without a fault, one for each package: kernels of two packages may
@@ -318,6 +322,11 @@ func (j *Job) results(file string) ([]*ir.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	return j.resultsIn(arena)
+}
+
+// resultsIn are the results as the arena has them.
+func (j *Job) resultsIn(arena []byte) ([]*ir.Tensor, error) {
 	var out []*ir.Tensor
 	for _, r := range j.Module.Funcs[0].Results {
 		at := r.Value.Offset

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
 // programs are small functions that once made wrong kernels, or none.
@@ -56,14 +57,29 @@ func @nothing(%x: f32[0,3], %y: f32[2,3], %k: f32[2,0]) {
 
 // TestPrograms compares kernels with the evaluator on the functions above. Integers are of both signs and include 0.
 func TestPrograms(t *testing.T) {
+	testPrograms(t, func(jobs []*Job) {
+		if err := RunMany(t.TempDir(), jobs, 1, "-O3"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestCUDAPrograms does so on the CUDA target.
+func TestCUDAPrograms(t *testing.T) {
+	testPrograms(t, func(jobs []*Job) { RunCUDA(t, jobs, pass.Options{}) })
+}
+
+func testPrograms(t *testing.T, run func(jobs []*Job)) {
 	m, err := ir.Parse(programs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	args, want := map[string]map[string]*ir.Array{}, map[string]*interp.Outcome{}
+	var jobs []*Job
+	var names []string
+	want := map[string]*interp.Outcome{}
 	for _, f := range m.Funcs {
 		r := rand.New(rand.NewPCG(3, 3))
-		args[f.Name] = map[string]*ir.Array{}
+		args, tensors := map[string]*ir.Array{}, map[string]*ir.Tensor{}
 		for i, p := range f.Params {
 			a := ir.NewArray(p.Type)
 			interp.Fill(r, a, 3)
@@ -72,29 +88,31 @@ func TestPrograms(t *testing.T) {
 					a.I[k] = p.Type.DType.Wrap(int64(k*(i+3)%50 - 25))
 				}
 			}
-			p.Name = f.Name + "." + p.Name // parameters of one name are one buffer
-			args[f.Name][p.Name] = a.Tensor().Array()
+			tensors[p.Name] = a.Tensor()
+			args[p.Name] = tensors[p.Name].Array()
 		}
-		if want[f.Name], err = interp.Run(f, args[f.Name]); err != nil {
+		if want[f.Name], err = interp.Run(f, args); err != nil {
 			t.Fatal(err)
 		}
+		jobs, names = append(jobs, &Job{Module: &ir.Module{Funcs: []*ir.Func{f}}, Args: tensors}), append(names, f.Name)
 	}
-	got, err := Run(m, t.TempDir(), args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range m.Funcs {
+	run(jobs)
+	for n, j := range jobs {
+		if j.Err != nil {
+			t.Errorf("@%s: %v", names[n], j.Err)
+			continue
+		}
 		tol := 1e-5
-		if f.Name == "half" {
+		if names[n] == "half" {
 			tol = 1.0 / 128 // of bf16
 		}
-		for i, r := range f.Results {
-			w := want[f.Name].All[i]
+		for i, r := range j.Module.Funcs[0].Results {
+			w := want[names[n]].All[i]
 			for k := range w.I { // the evaluator may leave more bits than the type has
 				w.I[k] = w.Type.DType.Wrap(w.I[k])
 			}
-			if err := interp.Differ(w, got[f.Name][i], tol); err != nil {
-				t.Errorf("@%s, %s: %v", f.Name, r.Name, err)
+			if err := interp.Differ(w, j.Out[i].Array(), tol); err != nil {
+				t.Errorf("@%s, %s: %v", names[n], r.Name, err)
 			}
 		}
 	}

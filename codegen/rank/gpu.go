@@ -54,6 +54,21 @@ func (g *generator) launches(kernels []cuda.Kernel, args []arg, loc string) []ab
 	return list
 }
 
+// ownLaunches are those of all calls.
+func ownLaunches(calls []call) []abi.Launch {
+	var list []abi.Launch
+	for _, c := range calls {
+		list = append(list, c.launches...)
+		if c.product != nil {
+			list = append(list, c.product.Own...)
+		}
+		if c.convolution != nil {
+			list = append(list, c.convolution.Own...)
+		}
+	}
+	return list
+}
+
 // pointer is where r points: an offset in the arena, or one of abi's special arguments.
 func (g *generator) pointer(r cuda.Ref, args []arg) int {
 	switch {

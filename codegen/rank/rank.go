@@ -24,6 +24,9 @@ type Source struct {
 	Kernels int
 	Makers  map[*ir.Value]string
 	GPU     []Kernel // those of a program for a GPU, in the order of their numbers
+
+	// Launches are those of each function of a program for a GPU, in order; products and convolutions have their Own.
+	Launches map[string][]abi.Launch
 }
 
 // call is one entry of a function's list before it is printed.
@@ -95,7 +98,7 @@ func Generate(pkg string, t Target, programs ...Program) (*Source, error) {
 	if t.Options != nil && t.Options.Cuda() {
 		g.gpu = &gpu{target: t, number: map[string]int{}}
 	}
-	src := &Source{Files: map[string][]byte{}, Makers: map[*ir.Value]string{}}
+	src := &Source{Files: map[string][]byte{}, Makers: map[*ir.Value]string{}, Launches: map[string][]abi.Launch{}}
 	for _, p := range programs {
 		g.m, g.plan, g.stash = p.Module, p.Plan, p.Plan.StashBytes > 0
 		for _, f := range p.Module.Funcs {
@@ -104,6 +107,7 @@ func Generate(pkg string, t Target, programs ...Program) (*Source, error) {
 				return nil, err
 			}
 			src.makers(calls)
+			src.Launches[f.Name+p.Name] = ownLaunches(calls)
 			for v, p := range g.places {
 				src.Makers[v] = group.Impl(v.Op).Template + " within " + p.In.Name
 				src.Makers[p.In] = group.Impl(v.Op).Template

@@ -28,9 +28,13 @@ type Case struct {
 	Name    string
 	Plan    *cuda.Plan
 	Buffers [][]byte // by pointer number; nil is a null pointer. Kernels change them in place
+	Spans   []Span   // parts of buffer 0 outside of which kernels must not touch it; nil: they may everywhere
 	Status  int64    // set by RunAll: what kernels left in Status, math.MaxInt64 when no row was refused
 	Err     error    // set by RunAll: a fault that checks found, or a crash
 }
+
+// Span is the bytes of a buffer from From to To.
+type Span struct{ From, To int }
 
 // Fast compiles kernels optimised and without checks when it is set in the environment, to compare times or compilers.
 const Fast = "GTC_CUDATEST_FAST"
@@ -182,6 +186,9 @@ func (r *run) describe(jobs *bytes.Buffer, i int, names []string) error {
 	if err := add(cuda.Workspace, "workspace", bytes.Repeat([]byte{0xff}, c.Plan.Workspace)); err != nil {
 		return err
 	}
+	for _, s := range merge(c.Spans) {
+		fmt.Fprintf(jobs, "span value-at-%d %d %d\n", s.From, s.From, s.To)
+	}
 	for n, k := range c.Plan.Kernels {
 		var table []byte
 		for _, x := range k.Table {
@@ -215,6 +222,19 @@ func (r *run) describe(jobs *bytes.Buffer, i int, names []string) error {
 		fmt.Fprintf(jobs, "write %d %s\n", n, r.file(i, n))
 	}
 	return nil
+}
+
+// merge joins spans that overlap or touch.
+func merge(spans []Span) []Span {
+	var out []Span
+	for _, s := range slices.SortedFunc(slices.Values(spans), func(a, b Span) int { return a.From - b.From }) {
+		if n := len(out); n > 0 && s.From <= out[n-1].To {
+			out[n-1].To = max(out[n-1].To, s.To)
+		} else if s.From < s.To {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func (r *run) file(i, n int) string { return filepath.Join(r.dir, fmt.Sprintf("%d.%d", i, n)) }

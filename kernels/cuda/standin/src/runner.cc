@@ -6,6 +6,7 @@
 //
 //	case NUMBER                              what follows belongs to case NUMBER; its memory is its own
 //	buffer NAME BYTES FILE                   memory number 0, 1, ..., with the file's contents, or all ones without (-)
+//	span NAME FROM TO                        these bytes of buffer 0 may be touched; without any span, all of it
 //	launch KERNEL gx gy gz bx by bz SHARED ARGUMENT...   an argument is BUFFER+OFFSET, or nil
 //	write BUFFER FILE                        writes memory to a file
 //
@@ -32,7 +33,13 @@ struct Buffer {
 	size_t bytes, mapped;
 };
 
+struct Span {
+	std::string name;
+	size_t from, to;
+};
+
 static std::vector<Buffer> buffers;
+static std::vector<Span> spans;
 
 static void fail(const std::string& why) {
 	std::cerr << why << "\n";
@@ -44,6 +51,7 @@ static void forget() {
 		munmap(b.at, b.mapped);
 	}
 	buffers.clear();
+	spans.clear();
 }
 
 static void add_buffer(std::istringstream& words) {
@@ -93,7 +101,13 @@ static bool launch(const gtc_image_table* image, std::istringstream& words) {
 	}
 	l.arguments = arguments.data();
 	std::vector<gtc_image_range> ranges;
+	for (const Span& s : spans) {
+		ranges.push_back({uintptr_t(buffers[0].at) + s.from, uintptr_t(buffers[0].at) + s.to, s.name.c_str()});
+	}
 	for (const Buffer& b : buffers) {
+		if (&b == &buffers[0] && !spans.empty()) {
+			continue;
+		}
 		ranges.push_back({uintptr_t(b.at), uintptr_t(b.at) + b.bytes, b.name.c_str()});
 	}
 	std::sort(ranges.begin(), ranges.end(), [](auto& a, auto& b) { return a.low < b.low; });
@@ -131,6 +145,9 @@ int main(int argc, char** argv) {
 			good = true;
 		} else if (what == "buffer") {
 			add_buffer(words);
+		} else if (what == "span") {
+			spans.emplace_back();
+			words >> spans.back().name >> spans.back().from >> spans.back().to;
 		} else if (what == "launch") {
 			good = good && launch(image, words);
 		} else if (what == "write") {

@@ -1,0 +1,53 @@
+package codegentest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// sampleJobs makes a job of every sample of every op, in f32 and in half precision, as far as the op takes it.
+func sampleJobs(t *testing.T, types ...dtype.DType) (jobs []*Job, want []*interp.Outcome, names []string) {
+	for _, d := range ir.Defs() {
+		if d.Rules.Collective != "" || d.Rules.Samples == nil {
+			continue
+		}
+		for _, to := range types {
+			r := rand.New(rand.NewPCG(7, uint64(len(d.Name))))
+			for i, s := range d.Rules.Samples(r) {
+				name := fmt.Sprintf("%s_%d of %s", d.Name, i, to)
+				if j, out := typedSample(t, d, s, to, r); j != nil {
+					jobs, want, names = append(jobs, j), append(want, out), append(names, name)
+				}
+			}
+		}
+	}
+	return jobs, want, names
+}
+
+// TestCUDAKernelsMatchEval: every op, compiled for the CUDA target and run on this processor, agrees with its definition.
+func TestCUDAKernelsMatchEval(t *testing.T) {
+	jobs, want, names := sampleJobs(t, dtype.F32, dtype.BF16, dtype.F16)
+	RunCUDA(t, jobs, pass.Options{})
+	for i, j := range jobs {
+		if j.Err != nil {
+			t.Errorf("%s: %v", names[i], j.Err)
+			continue
+		}
+		for k, got := range j.Out {
+			tol := 1e-5
+			if d := got.Type.DType; d == dtype.BF16 || d == dtype.F16 {
+				tol = 2e-2
+			}
+			if err := interp.Differ(want[i].All[k], got.Array(), tol); err != nil {
+				t.Errorf("%s result %d: %v", names[i], k, err)
+			}
+		}
+	}
+	t.Logf("%d samples", len(jobs))
+}
