@@ -19,11 +19,8 @@ type Call struct {
 	At     []int
 }
 
-// Pieces of tensors that one block takes, elements: all of them make up enough blocks, none is tiny.
-const (
-	minPiece = 1024
-	maxPiece = 1 << 16
-)
+// maxPiece is how many elements of a tensor one block takes at most; kir.DevicePiece is the least.
+const maxPiece = 1 << 16
 
 // Key is equal for calls that one launch can do together: kernels that do the same to every element of dense tensors of
 // whatever size, perhaps with scalars that all elements share and sums of all into one number. "" stands for those that no
@@ -114,7 +111,7 @@ func (m *many) tabulate() {
 	for _, c := range m.calls {
 		total += c.Kernel.Rows() * c.Kernel.RowElems()
 	}
-	m.piece = minPiece
+	m.piece = kir.DevicePiece
 	for m.piece < maxPiece && total/m.piece > 1056 {
 		m.piece *= 2
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	gpuprint "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
@@ -138,18 +137,11 @@ func alignment(a arg) int {
 	return min(abi.Align, a.offset&-a.offset)
 }
 
-// gpuKernel calls the kernels of a group.
-func (g *generator) gpuKernel(k *kir.Kernel, describe string, args []arg, loc string) (call, error) {
-	list, work, err := gpuprint.Kernels(describe, k)
-	if err != nil {
-		return call{}, err
-	}
-	if work > g.plan.WorkBytes {
-		return call{}, fmt.Errorf("BUG: kernel %s needs %d bytes of workspace, the plan has %d", describe, work, g.plan.WorkBytes)
-	}
-	cl := call{launches: g.launches(list, args, loc)}
-	cl.fn = g.gpu.list[cl.launches[0].Kernel].Name
-	return cl, nil
+// gpuKernel is a call of a fused kernel, which is printed once it is known what it is launched with.
+func (g *generator) gpuKernel(k *kir.Kernel, describe string, args []arg, loc string) call {
+	c := call{kernel: k, describe: describe, args: args, loc: loc}
+	c.key = c.gpuCall().Key()
+	return c
 }
 
 // kernelsText is kernels.cu: all kernels, for people and compilers.

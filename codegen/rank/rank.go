@@ -46,6 +46,10 @@ type call struct {
 	launches    []abi.Launch
 	product     *abi.Product
 	convolution *abi.Convolution
+	kernel      *kir.Kernel // a fused kernel, until launches are printed
+	describe    string      // what it does
+	key         string      // of the calls that it may be launched with
+	touched
 }
 
 // arg is a pointer argument: an arena offset, or nil.
@@ -207,7 +211,15 @@ func (g *generator) function(f *ir.Func) ([]call, error) {
 				inflight[v] = len(calls)
 			}
 		}
+		if g.gpu != nil {
+			for i := range more {
+				more[i].touched = g.touches(grp, outs[grp.ID])
+			}
+		}
 		calls = append(calls, more...)
+	}
+	if g.gpu != nil {
+		return g.batched(calls)
 	}
 	return calls, nil
 }
@@ -278,7 +290,7 @@ func (g *generator) kernelCall(k *kir.Kernel, describe, loc string, args []kerne
 		cl.args = append(cl.args, arg{offset: a.Value.Offset + a.Start*a.Value.Type.DType.Size()})
 	}
 	if g.gpu != nil {
-		return g.gpuKernel(k, describe, cl.args, loc)
+		return g.gpuKernel(k, describe, cl.args, loc), nil
 	}
 	body, err := c.Function("NAME", "", k)
 	if err != nil {

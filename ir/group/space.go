@@ -344,3 +344,15 @@ func (s *Space) DeviceBytes() int {
 	}
 	return n
 }
+
+// DeviceSums is the scratch memory of the group's sums into one number when a GPU does them for many tensors in one launch.
+func (s *Space) DeviceSums() int {
+	n := 0
+	rows, elems := s.Rows()
+	for v, l := range s.Level {
+		if l == Acc && v.Type.Elems() == 1 {
+			n += kir.DeviceBytes(v.Type.DType, 1, (rows*elems+kir.DevicePiece-1)/kir.DevicePiece)
+		}
+	}
+	return n
+}

@@ -12,6 +12,9 @@ const (
 	maxCopies  = 528 // 4 blocks for each of the 132 multiprocessors of an H100
 )
 
+// DevicePiece is how many elements of a tensor a block takes at least in a launch over many tensors.
+const DevicePiece = 1024
+
 // DeviceCopies is the most partial copies that a GPU kernel over rows of rowElems elements makes of an accumulator of elems.
 func DeviceCopies(elems, rows, rowElems int) int {
 	if elems == 1 {

@@ -220,7 +220,7 @@ func LiteralName(op *ir.Op) string { return op.String()[strings.Index(op.String(
 
 // workspace is the largest scratch need among the groups of f, bytes.
 func workspace(opt *pass.Options, f *ir.Func) (int, error) {
-	most := 0
+	most, sums := 0, 0
 	for _, g := range group.List(f) {
 		impl := group.Impl(g.Ops[0])
 		n := 0
@@ -238,9 +238,10 @@ func workspace(opt *pass.Options, f *ir.Func) (int, error) {
 			}
 			if n = s.WorkBytes(); opt.Cuda() {
 				n = s.DeviceBytes()
+				sums += s.DeviceSums()
 			}
 		}
-		most = max(most, align(n))
+		most = max(most, align(n), align(sums))
 	}
 	return most, nil
 }
