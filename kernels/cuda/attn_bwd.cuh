@@ -77,7 +77,8 @@ GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mas
 		float s[MT][NT][4] = {}, ds[MT][NT][4] = {};
 		multiply_rows<D>(s, qTile, row, tile);
 		multiply_rows<DV>(ds, gTile, row, tile + kSize);
-		if (FIRST) add_mask<SIZES, M::row>(s, c, mask == nullptr ? mask : at.template at<M>(mask, at.head), at.first + row, n * BN);
+		if (FIRST && mask != nullptr) add_mask<SIZES, M::row>(s, c, at.template at<M>(mask, at.head), at.first + row, n * BN);
+		if (FIRST && mask == nullptr) scaled(s, c);
 		if (SIZES::bounded(at.first, BM, n * BN, BN)) hide<SIZES>(s, at.first + row, n * BN);
 #pragma unroll
 		for (int m = 0; m < MT; m++) {
@@ -102,17 +103,18 @@ GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mas
 // add_mask_keys and hide_keys are add_mask and hide where rows are keys, from j0 on, and columns queries, from i0 on. Keys beyond the
 // last need no hiding, as nobody reads their gradients, and queries beyond the last have an infinite log-sum-exp.
 template <class SIZES, i64 ROW, int MT, int NT, typename MASK> GTC_FN void add_mask_keys(float (&s)[MT][NT][4], float c, const MASK* mask, int j0, int i0) {
-	int lane = threadIdx.x & 31;
+	int lane = threadIdx.x & 31, rows = SIZES::sk - j0 - lane / 4, cols = SIZES::sq - i0 - lane % 4 * 2;
+	mask += (i0 + lane % 4 * 2) * ROW + j0 + lane / 4;
 #pragma unroll
 	for (int m = 0; m < MT; m++) {
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
-			int j = j0 + 16 * m + 8 * (e / 2) + lane / 4;
+			int j = 16 * m + e / 2 * 8;
 #pragma unroll
 			for (int n = 0; n < NT; n++) {
-				int i = i0 + 8 * n + lane % 4 * 2 + e % 2;
-				float add = mask != nullptr && i < SIZES::sq && j < SIZES::sk ? mask_log2(to_float(mask[i * ROW + j])) : 0;
-				s[m][n][e] = s[m][n][e] * c + add;
+				int i = 8 * n + e % 2;
+				s[m][n][e] *= c;
+				if (j < rows && i < cols) s[m][n][e] += mask_log2(to_float(mask[i * ROW + j]));
 			}
 		}
 	}
@@ -173,7 +175,8 @@ GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, 
 		const float* own = sums + stage * 2 * BM + lane % 4 * 2; // of the columns of this thread
 		float p[MT][NT][4] = {};
 		multiply_rows<D>(p, kTile, row, qTile);
-		if (FIRST) add_mask_keys<SIZES, M::row>(p, c, mask == nullptr ? mask : at.template at<M>(mask, at.head * group + turn), at.first + row, i0);
+		if (FIRST && mask != nullptr) add_mask_keys<SIZES, M::row>(p, c, at.template at<M>(mask, at.head * group + turn), at.first + row, i0);
+		if (FIRST && mask == nullptr) scaled(p, c);
 		if (SIZES::causal != 0 && SIZES::bounded(i0, BM, at.first, BN)) hide_keys<SIZES>(p, at.first + row, i0);
 #pragma unroll
 		for (int t = 0; t < NT; t++) {

@@ -67,21 +67,34 @@ if (less == 1) continue; // seldom not so after the first tiles
 	}
 };
 
-// add_mask turns products into scores in powers of two: times c, plus the mask's rows from query i0 and columns from key k0 on.
-template <class SIZES, i64 ROW, int MT, int NT, typename M>
-GTC_FN void add_mask(float (&s)[MT][NT][4], float c, const M* mask, int i0, int k0) {
-	int lane = threadIdx.x & 31;
+// add_mask turns products into scores in powers of two: times c, plus the mask's rows from query i0 and columns from key k0 on. scaled
+// is that without a mask.
+template <class SIZES, i64 ROW, int MT, int NT, typename MASK>
+GTC_FN void add_mask(float (&s)[MT][NT][4], float c, const MASK* mask, int i0, int k0) {
+	int lane = threadIdx.x & 31, rows = SIZES::sq - i0 - lane / 4, cols = SIZES::sk - k0 - lane % 4 * 2;
+	mask += (i0 + lane / 4) * ROW + k0 + lane % 4 * 2;
 #pragma unroll
 	for (int m = 0; m < MT; m++) {
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
-			int i = i0 + 16 * m + 8 * (e / 2) + lane / 4;
+			int i = 16 * m + e / 2 * 8;
 #pragma unroll
 			for (int n = 0; n < NT; n++) {
-				int j = k0 + 8 * n + lane % 4 * 2 + e % 2;
-				float add = mask != nullptr && i < SIZES::sq && j < SIZES::sk ? mask_log2(to_float(mask[i * ROW + j])) : 0;
-				s[m][n][e] = s[m][n][e] * c + add;
+				int j = 8 * n + e % 2;
+				s[m][n][e] *= c;
+				if (i < rows && j < cols) s[m][n][e] += mask_log2(to_float(mask[i * ROW + j]));
 			}
+		}
+	}
+}
+
+template <int MT, int NT> GTC_FN void scaled(float (&s)[MT][NT][4], float c) {
+#pragma unroll
+	for (int m = 0; m < MT; m++) {
+#pragma unroll
+		for (int n = 0; n < NT; n++) {
+#pragma unroll
+			for (int e = 0; e < 4; e++) s[m][n][e] *= c;
 		}
 	}
 }
@@ -148,7 +161,8 @@ GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* ou
 			if (n + 1 < end) keys(n + 1, 0);
 			cp_async_commit();
 		}
-		if (FIRST) add_mask<SIZES, M::row>(s, c, mask == nullptr ? mask : at.template at<M>(mask, at.head), at.first + row, n * BN);
+		if (FIRST && mask != nullptr) add_mask<SIZES, M::row>(s, c, at.template at<M>(mask, at.head), at.first + row, n * BN);
+		if (FIRST && mask == nullptr) scaled(s, c);
 		if (SIZES::bounded(at.first, BM, n * BN, BN)) hide<SIZES>(s, at.first + row, n * BN);
 		rows.update(s, FIRST ? 1 : c);
 		multiply_cols<DV>(rows.out, s, tile + kSize);
