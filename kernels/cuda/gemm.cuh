@@ -16,9 +16,10 @@ template <int M_, int N_, int K_, bool TA_, bool TB_, i64 SA_, i64 SB_, i64 SC_>
 // What becomes of a sum before it is stored. The D forms multiply by the derivative at aux, the value before the activation.
 enum { GEMM_NONE = 0, GEMM_RELU = 1, GEMM_GELU_TANH = 2, GEMM_GELU_ERF = 3, GEMM_DRELU = 5, GEMM_DGELU_TANH = 6, GEMM_DGELU_ERF = 7 };
 
-// GemmEnd: BIAS adds bias[n], ADD adds add[m,n], which may be C itself, ACT is one of the above, AUX stores the value before ACT in aux.
-template <int ACT_, bool BIAS_, bool ADD_, bool AUX_> struct GemmEnd {
-	static constexpr int ACT = ACT_;
+// GemmEnd: BIAS adds bias[n], ADD adds add[m,n], which may be C itself, ACT is one of the above, AUX stores the value before ACT
+// in aux. SUMS, besides, stores in sums the sum over K of A's rows (1) or of B's columns (2).
+template <int ACT_, bool BIAS_, bool ADD_, bool AUX_, int SUMS_> struct GemmEnd {
+	static constexpr int ACT = ACT_, SUMS = SUMS_;
 	static constexpr bool BIAS = BIAS_, ADD = ADD_, AUX = AUX_, READS_AUX = ACT_ >= GEMM_DRELU;
 };
 
@@ -28,7 +29,7 @@ template <typename T, typename TBIAS, typename TC> struct GemmPointers {
 	const T *a, *b;
 	const TBIAS *bias;
 	const TC *add;
-	TC *c, *aux;
+	TC *c, *aux, *sums;
 	float *partial;
 	u32 *count;
 	float alpha;
@@ -185,5 +186,39 @@ template <int SPLITS, int THREADS, int N> GTC_FN bool gemm_gather(float (&acc)[N
 	}
 	return true;
 }
+
+// GemmEdge stores the sums of rows or columns that a block at the edge of C makes besides. own points to those of its B rows or
+// columns, which lie in shared memory as the GROUPS parts of each. part is called by all threads, before gemm_gather, which
+// lets the last of SPLITS blocks see all parts; end by that block, after.
+template <class S, class E, int BM, int BN, int SPLITS, int THREADS> struct GemmEdge {
+	static constexpr int B = E::SUMS == 1 ? BM : BN, LENGTH = E::SUMS == 1 ? S::M : S::N;
+	static constexpr i64 TILES = (i64)ceil_div(S::M, BM) * ceil_div(S::N, BN) * BM * BN * SPLITS; // floats before the edges'
+
+	static GTC_FN bool here(const GemmPlace &at) { return E::SUMS == 1 ? at.col == 0 : at.row == 0; }
+	static GTC_FN int first(const GemmPlace &at) { return E::SUMS == 1 ? at.row : at.col; }
+
+	template <class P> static GTC_FN void part(const P &p, const GemmPlace &at, const float *own, int groups)
+	{
+		for (int n = threadIdx.x; n < B; n += THREADS) {
+			float sum = 0;
+			for (int g = 0; g < groups; g++)
+				sum += own[g * B + n];
+			if constexpr (SPLITS > 1)
+				p.partial[TILES + (i64)at.slice * (LENGTH + B) + first(at) + n] = sum;
+			else if (first(at) + n < LENGTH)
+				gemm_write<1>(p.sums + first(at) + n, &sum);
+		}
+	}
+
+	template <class P> static GTC_FN void end(const P &p, const GemmPlace &at)
+	{
+		for (int n = threadIdx.x; SPLITS > 1 && n < B && first(at) + n < LENGTH; n += THREADS) {
+			float sum = 0;
+			for (int s = 0; s < SPLITS; s++)
+				sum += p.partial[TILES + (i64)s * (LENGTH + B) + first(at) + n];
+			gemm_write<1>(p.sums + first(at) + n, &sum);
+		}
+	}
+};
 
 } // namespace gtc

@@ -11,6 +11,7 @@ import (
 
 func init() {
 	templates["Gemm"] = template{native: gemmNative, lower: lowerGemm}
+	templates["GemmEnd"] = template{native: gemmEndNative, lower: lowerGemm}
 }
 
 // Activations of a product, as kernels/cpu numbers them. The derivatives multiply by that of the activation at aux.
@@ -30,10 +31,11 @@ type gemm struct {
 	act                       int
 	alpha                     float64
 	writesAux                 bool
+	sums                      int         // 1: those of A's rows over k besides, 2: of B's columns
 	in, bias, out             dtype.DType // bias is Invalid where there is none
 	tf32                      bool
 
-	a, b, biasAt, add, c, aux int // pointer numbers of the call, or Nil
+	a, b, biasAt, add, c, aux, sumsAt int // pointer numbers of the call, or Nil
 }
 
 var floats = []dtype.DType{dtype.F32, dtype.BF16, dtype.F16}
@@ -47,7 +49,23 @@ func gemmNative(types []dtype.DType) bool {
 	return slices.Contains(floats, a) && types[1] == a && (c == a || c == dtype.F32) && (bias == dtype.Invalid || bias == a || bias == dtype.F32)
 }
 
-// lowerGemm plans Gemm, whose integers kernels/cpu documents.
+// gemmEndNative: the same, and what is added, kept and summed is of the result's type.
+func gemmEndNative(types []dtype.DType) bool {
+	if len(types) != 7 || !gemmNative([]dtype.DType{types[0], types[1], types[2], types[5]}) {
+		return false
+	}
+	for _, d := range []dtype.DType{types[3], types[4], types[6]} {
+		if d != dtype.Invalid && d != types[5] {
+			return false
+		}
+	}
+	return true
+}
+
+// lowerGemm plans Gemm, whose integers kernels/cpu documents, and GemmEnd, a product with what follows it: pointers a, b, bias,
+// add, aux, c and sums, integers batch, m, n, k, transA, transB, strideA, strideB, strideC as Gemm has them, the activation (of
+// the sum of products, bias and add), whether the value before it is stored in aux, and which sums are made: 1 those of A's rows
+// over k, 2 those of B's columns.
 func lowerGemm(c Call) (*Plan, error) {
 	g, err := newGemm(c)
 	if err != nil {
@@ -56,19 +74,45 @@ func lowerGemm(c Call) (*Plan, error) {
 	return g.plan()
 }
 
-// newGemm reads a call of Gemm.
+// newGemm reads a call of Gemm or GemmEnd.
 func newGemm(c Call) (*gemm, error) {
-	if len(c.Ints) != 11 {
-		return nil, fmt.Errorf("BUG: Gemm takes 11 integers, not %d", len(c.Ints))
+	i, want := c.Ints, 11
+	if c.Name == "GemmEnd" {
+		want = 12
 	}
-	i := c.Ints
+	if len(i) != want {
+		return nil, fmt.Errorf("BUG: %s takes %d integers, not %d", c.Name, want, len(i))
+	}
 	g := &gemm{batch: i[0], m: i[1], n: i[2], k: i[3], transA: i[4] != 0, transB: i[5] != 0, strideA: i[6], strideB: i[7], strideC: i[8],
-		act: i[9], alpha: 1, in: c.Types[0], bias: c.Types[2], out: c.Types[3], tf32: c.Compute == "tf32", a: 0, b: 1, biasAt: Nil, add: Nil, c: 3, aux: Nil}
+		act: i[9], alpha: 1, in: c.Types[0], bias: c.Types[2], out: c.Types[3], tf32: c.Compute == "tf32", a: 0, b: 1, biasAt: Nil, add: Nil, c: 3, aux: Nil, sumsAt: Nil}
 	if g.bias != dtype.Invalid {
 		g.biasAt = 2
 	}
+	if c.Name == "GemmEnd" {
+		return g.with(c.Types, i[10], i[11])
+	}
 	if i[10] != 0 {
 		g.add = 3
+	}
+	return g, nil
+}
+
+// with adds what GemmEnd has besides.
+func (g *gemm) with(types []dtype.DType, writesAux, sums int) (*gemm, error) {
+	g.out, g.c, g.writesAux, g.sums = types[5], 5, writesAux != 0, sums
+	for _, p := range []struct {
+		at     *int
+		number int
+		needed bool
+	}{{&g.add, 3, false}, {&g.aux, 4, g.writesAux || g.act > derivative}, {&g.sumsAt, 6, sums != 0}} {
+		if types[p.number] != dtype.Invalid {
+			*p.at = p.number
+		} else if p.needed {
+			return nil, fmt.Errorf("BUG: GemmEnd lacks pointer %d", p.number)
+		}
+	}
+	if sums != 0 && g.batch > 1 {
+		return nil, fmt.Errorf("BUG: GemmEnd makes sums of a batch of %d", g.batch)
 	}
 	return g, nil
 }
@@ -109,6 +153,9 @@ func (g *gemm) product() *abi.Product {
 	if g.bias != dtype.Invalid {
 		p.TypeBias = g.bias.String()
 	}
+	if g.sums != 0 {
+		p.Bias, p.TypeBias = g.sumsAt, p.TypeC
+	}
 	return p
 }
 
@@ -121,6 +168,7 @@ func (g *gemm) epilogue() string {
 	}{
 		{g.bias != dtype.Invalid, "bias"}, {g.add != Nil && g.add != g.c, "add"}, {g.writesAux, "aux"},
 		{g.act != actNone, strings.Repeat("d", g.act/derivative) + []string{"", "relu", "gelutanh", "geluerf"}[g.act%derivative]},
+		{g.sums == 1, "gradm"}, {g.sums == 2, "gradn"},
 	} {
 		if w.on {
 			words = append(words, w.word)

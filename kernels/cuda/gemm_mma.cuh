@@ -141,10 +141,11 @@ template <typename T> GTC_FN void mma_step(float (&d)[4], const u32 (&a)[4], con
 		mma_1688_tf32(d, a, b);
 }
 
-// mma_multiply adds a slab's products to acc.
-template <class T, class L, class R, typename X, bool LC, bool RC>
-GTC_FN void mma_multiply(float (&acc)[T::MI * T::NI][4], const X *a, const X *b)
+// mma_multiply adds a slab's products to acc, and, where edge is, to sums those with ones in place of B (SUMS is 1) or A (2).
+template <class T, class L, class R, typename X, bool LC, bool RC, int SUMS, int N>
+GTC_FN void mma_multiply(float (&acc)[T::MI * T::NI][4], float (&sums)[N][4], bool edge, const X *a, const X *b)
 {
+	constexpr u32 ONE = same<X, bf16>::value ? 0x3f803f80u : same<X, f16>::value ? 0x3c003c00u : 0x3f800000u;
 	constexpr int STEP = sizeof(X) == 2 ? 16 : 8;
 	const int warp = threadIdx.x / 32, row = warp / T::WN * (T::BM / T::WM), col = warp % T::WN * (T::BN / T::WN);
 #pragma unroll
@@ -163,7 +164,44 @@ GTC_FN void mma_multiply(float (&acc)[T::MI * T::NI][4], const X *a, const X *b)
 				const u32 z[2] = {y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]};
 				mma_step<X>(acc[i * T::NI + j], x[i], z);
 			}
+		if constexpr (SUMS != 0) {
+			if (edge) {
+				const u32 ones[4] = {ONE, ONE, ONE, ONE}, few[2] = {ONE, ONE};
+#pragma unroll
+				for (int i = 0; i < N; i++) {
+					if constexpr (SUMS == 1) {
+						mma_step<X>(sums[i], x[i], few);
+					} else {
+						const u32 z[2] = {y[i / 2][i % 2 * 2], y[i / 2][i % 2 * 2 + 1]};
+						mma_step<X>(sums[i], ones, z);
+					}
+				}
+			}
+		}
 	}
+}
+
+// mma_edge brings the sums of the warps at the edge to shared memory, and their parts on. All columns of sums (rows, where SUMS is
+// 2) are equal.
+template <class T, class E, class Edge, int N, class P> GTC_FN void mma_edge(const P &p, const float (&sums)[N][4], const GemmPlace &at, float *shared)
+{
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	sync();
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		if (E::SUMS == 1 && warp % T::WN == 0 && lane % 4 == 0) {
+			float *s = shared + warp / T::WN * (T::BM / T::WM) + 16 * i + lane / 4;
+			s[0] = sums[i][0];
+			s[8] = sums[i][2];
+		}
+		if (E::SUMS == 2 && warp / T::WN == 0 && lane / 4 == 0) {
+			float *s = shared + warp % T::WN * (T::BN / T::WN) + 8 * i + lane % 4 * 2;
+			s[0] = sums[i][0];
+			s[1] = sums[i][1];
+		}
+	}
+	sync();
+	Edge::part(p, at, shared, 1);
 }
 
 // mma_end turns 16 rows of a warp's sums at a time round in shared memory, so that its threads store 16 bytes of a row each.
@@ -208,12 +246,20 @@ template <class S, class T, class E, typename X, class P> GTC_FN void gemm_mma(c
 	const X *a = p.a + at.batch * S::SA, *b = p.b + at.batch * S::SB;
 	Left left;
 	Right right;
-	float acc[T::MI * T::NI][4];
+	using Edge = GemmEdge<S, E, T::BM, T::BN, T::SPLITS, T::THREADS>;
+	constexpr int SUMS = E::SUMS == 2 ? T::NI : T::MI;
+	const int warp = threadIdx.x / 32;
+	const bool edge = E::SUMS != 0 && Edge::here(at), mine = edge && (E::SUMS == 1 ? warp % T::WN : warp / T::WN) == 0;
+	float acc[T::MI * T::NI][4], sums[SUMS][4];
 #pragma unroll
-	for (int i = 0; i < T::MI * T::NI; i++)
+	for (int j = 0; j < 4; j++) {
 #pragma unroll
-		for (int j = 0; j < 4; j++)
+		for (int i = 0; i < T::MI * T::NI; i++)
 			acc[i][j] = 0;
+#pragma unroll
+		for (int i = 0; i < SUMS; i++)
+			sums[i][j] = 0;
+	}
 	const int first = at.slice * PART, end = first + PART < SLABS ? first + PART : SLABS;
 	for (int n = 0; n < T::STAGES - 1; n++) {
 		X *s = shared + n * BUFFER;
@@ -236,15 +282,23 @@ template <class S, class T, class E, typename X, class P> GTC_FN void gemm_mma(c
 			right.start(then + Left::SIZE, b, at.col, later * T::BK);
 		}
 		cp_async_commit();
-		mma_multiply<T, Left, Right, X, !S::TA, S::TB>(acc, now, now + Left::SIZE);
+		mma_multiply<T, Left, Right, X, !S::TA, S::TB, E::SUMS>(acc, sums, mine, now, now + Left::SIZE);
 		if (later < end) {
 			left.finish(then);
 			right.finish(then + Left::SIZE);
 		}
 	}
+	cp_async_wait<0>();
+	if constexpr (E::SUMS != 0) {
+		if (edge)
+			mma_edge<T, E, Edge>(p, sums, at, reinterpret_cast<float *>(shared));
+	}
 	if (!gemm_gather<T::SPLITS, T::THREADS>(mma_flat(acc), p.partial, p.count, at))
 		return;
-	cp_async_wait<0>();
+	if constexpr (E::SUMS != 0) {
+		if (edge)
+			Edge::end(p, at);
+	}
 	sync();
 	mma_end<S, T, E>(p, acc, at, reinterpret_cast<float *>(shared));
 }

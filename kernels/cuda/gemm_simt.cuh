@@ -90,8 +90,9 @@ template <class T> struct SimtThread {
 	}
 };
 
-// simt_multiply adds the group's part of a slab to acc.
-template <class T> GTC_FN void simt_multiply(float (&acc)[T::TM * T::TN], const float *a, const float *b, const SimtThread<T> &at)
+// simt_multiply adds the group's part of a slab to acc, and, where edge is, the thread's rows of A or columns of B to sums.
+template <class T, int SUMS, int N>
+GTC_FN void simt_multiply(float (&acc)[T::TM * T::TN], float (&sums)[N], bool edge, const float *a, const float *b, const SimtThread<T> &at)
 {
 #pragma unroll
 	for (int k0 = 0; k0 < T::BK; k0 += T::GROUPS) {
@@ -103,6 +104,13 @@ template <class T> GTC_FN void simt_multiply(float (&acc)[T::TM * T::TN], const 
 #pragma unroll
 		for (int j = 0; j < T::TN; j += 4)
 			gemm_read<4>(y + j, b + k * T::PB + at.x * 4 + j * SimtThread<T>::XS);
+		if constexpr (SUMS != 0) {
+			if (edge) {
+#pragma unroll
+				for (int i = 0; i < N; i++)
+					sums[i] += SUMS == 1 ? x[i] : y[i];
+			}
+		}
 #pragma unroll
 		for (int i = 0; i < T::TM; i++)
 #pragma unroll
@@ -111,9 +119,25 @@ template <class T> GTC_FN void simt_multiply(float (&acc)[T::TM * T::TN], const 
 	}
 }
 
+// simt_edge brings the sums of a block at the edge to shared memory, and their parts on.
+template <class T, class E, class Edge, int N, class P>
+GTC_FN void simt_edge(const P &p, const float (&sums)[N], const GemmPlace &at, const SimtThread<T> &me, float *shared)
+{
+	constexpr int STEP = 4 * (E::SUMS == 1 ? SimtThread<T>::YS : SimtThread<T>::XS);
+	const int mine = 4 * (E::SUMS == 1 ? me.y : me.x), other = E::SUMS == 1 ? me.x : me.y;
+	sync();
+	if (other == 0) {
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			shared[me.group * Edge::B + i / 4 * STEP + mine + i % 4] = sums[i];
+	}
+	sync();
+	Edge::part(p, at, shared, T::GROUPS);
+}
+
 // simt_end joins the groups' sums, so that each holds a part of the tile's quads of four columns, then those of other blocks,
 // and stores.
-template <class S, class T, class E, class P>
+template <class S, class T, class E, class Edge, class P>
 GTC_FN void simt_end(const P &p, float (&acc)[T::TM * T::TN], const GemmPlace &at, const SimtThread<T> &me, float *shared)
 {
 	constexpr int QUADS = T::TM * T::TN / 4, MINE = QUADS / T::GROUPS;
@@ -147,6 +171,10 @@ GTC_FN void simt_end(const P &p, float (&acc)[T::TM * T::TN], const GemmPlace &a
 	}
 	if (!gemm_gather<T::SPLITS, T::THREADS>(sum, p.partial, p.count, at))
 		return;
+	if constexpr (E::SUMS != 0) {
+		if (Edge::here(at))
+			Edge::end(p, at);
+	}
 #pragma unroll
 	for (int n = 0; n < MINE; n++) {
 		const int q = n * T::GROUPS + me.group, i = q / (T::TN / 4), j = q % (T::TN / 4);
@@ -164,10 +192,15 @@ template <class S, class T, class E, class P> GTC_FN void gemm_simt(const P &p)
 	const float *a = p.a + at.batch * S::SA, *b = p.b + at.batch * S::SB;
 	SimtOperand<T::BM, T::BK, T::PA, T::THREADS, !S::TA, S::M, S::K, S::SA> left;
 	SimtOperand<T::BN, T::BK, T::PB, T::THREADS, S::TB, S::N, S::K, S::SB> right;
-	float acc[T::TM * T::TN];
+	using Edge = GemmEdge<S, E, T::BM, T::BN, T::SPLITS, T::THREADS>;
+	const bool edge = E::SUMS != 0 && Edge::here(at);
+	float acc[T::TM * T::TN], sums[E::SUMS == 2 ? T::TN : T::TM];
 #pragma unroll
 	for (int i = 0; i < T::TM * T::TN; i++)
 		acc[i] = 0;
+#pragma unroll
+	for (int i = 0; i < (E::SUMS == 2 ? T::TN : T::TM); i++)
+		sums[i] = 0;
 	const int first = at.slice * PART, end = first + PART < SLABS ? first + PART : SLABS;
 	left.fetch(a, at.row, first * T::BK);
 	right.fetch(b, at.col, first * T::BK);
@@ -180,14 +213,18 @@ template <class S, class T, class E, class P> GTC_FN void gemm_simt(const P &p)
 			left.fetch(a, at.row, (n + 1) * T::BK);
 			right.fetch(b, at.col, (n + 1) * T::BK);
 		}
-		simt_multiply<T>(acc, now, now + T::BK * T::PA, me);
+		simt_multiply<T, E::SUMS>(acc, sums, edge, now, now + T::BK * T::PA, me);
 		if (n + 1 < end) {
 			left.put(next);
 			right.put(next + T::BK * T::PA);
 			sync();
 		}
 	}
-	simt_end<S, T, E>(p, acc, at, me, shared);
+	if constexpr (E::SUMS != 0) {
+		if (edge)
+			simt_edge<T, E, Edge>(p, sums, at, me, shared);
+	}
+	simt_end<S, T, E, Edge>(p, acc, at, me, shared);
 }
 
 } // namespace gtc

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -252,6 +253,144 @@ func TestGemm(t *testing.T) {
 		}
 	}
 	runProducts(t, trials, plans)
+}
+
+// ended is a GemmEnd with what its operands hold.
+type ended struct {
+	product
+	writesAux, sums int
+	hasAdd, hasAux  bool
+}
+
+func (p ended) call() cuda.Call {
+	c := p.product.call()
+	some := func(on bool) dtype.DType {
+		if on {
+			return p.out
+		}
+		return none
+	}
+	c.Name, c.Ints = "GemmEnd", append(c.Ints[:10], p.writesAux, p.sums)
+	c.Types = []dtype.DType{p.in, p.in, p.bias, some(p.hasAdd), some(p.hasAux), p.out, some(p.sums != 0)}
+	return c
+}
+
+// cases are runs of the plans on x's operands; compare, called afterwards, holds all that they made against float64.
+func (p ended) cases(t *testing.T, x *productTrial, plans []*cuda.Plan) (cases []*cudatest.Case, compare func()) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(5, 5))
+	var add, aux []float64
+	random := func(on bool) ([]byte, []float64) {
+		if !on {
+			return nil, nil
+		}
+		v := make([]float64, p.m*p.n)
+		for i := range v {
+			v[i] = r.NormFloat64()
+		}
+		b := cudatest.Bytes(p.out, v...)
+		return b, cudatest.Numbers(p.out, b)
+	}
+	addBytes, add := random(p.hasAdd)
+	auxBytes, aux := random(p.hasAux)
+	want, stored := make([]float64, len(x.want)), make([]float64, len(x.want))
+	for i, v := range x.want {
+		if p.hasAdd {
+			v += add[i]
+		}
+		stored[i] = v
+		if p.act > 4 {
+			const h = 1e-5
+			v *= (activate(p.act-4, aux[i]+h) - activate(p.act-4, aux[i]-h)) / (2 * h)
+		} else {
+			v = activate(p.act, v)
+		}
+		want[i] = v
+	}
+	var sums []float64
+	var sumBytes []byte
+	if p.sums != 0 {
+		sums = make([]float64, []int{0, p.m, p.n}[p.sums])
+		sumBytes = make([]byte, len(sums)*p.out.Size())
+		a, b := cudatest.Numbers(p.in, x.bytes[0]), cudatest.Numbers(p.in, x.bytes[1])
+		for i := range sums {
+			for k := range p.k {
+				switch {
+				case p.sums == 1 && p.transA == 0:
+					sums[i] += a[i*p.k+k]
+				case p.sums == 1:
+					sums[i] += a[k*p.m+i]
+				case p.transB == 0:
+					sums[i] += b[k*p.n+i]
+				default:
+					sums[i] += b[i*p.k+k]
+				}
+			}
+		}
+	}
+	for _, plan := range plans {
+		cases = append(cases, &cudatest.Case{Name: fmt.Sprintf("%+v", p), Plan: plan,
+			Buffers: [][]byte{x.bytes[0], x.bytes[1], x.bytes[2], addBytes, slices.Clone(auxBytes), make([]byte, len(want)*p.out.Size()), slices.Clone(sumBytes)}})
+	}
+	return cases, func() {
+		t.Helper()
+		for _, c := range cases {
+			if c.Err != nil {
+				t.Errorf("%s: %v\n%s", c.Name, c.Err, c.Plan.Kernels[0].Text)
+				continue
+			}
+			near := func(what string, n int, want []float64) {
+				if d := productError(cudatest.Numbers(p.out, c.Buffers[n]), want); !(d <= p.tolerance()+1e-6) {
+					t.Errorf("%s: %s is off by %.3g\n%s", c.Name, what, d, c.Plan.Kernels[0].Text)
+				}
+			}
+			near("the result", 5, want)
+			if p.writesAux != 0 {
+				near("aux", 4, stored)
+			}
+			if p.sums != 0 {
+				near("the sums", 6, sums)
+			}
+		}
+	}
+}
+
+// What follows a product: each activation's derivative, values kept for the backward, an addend, sums of rows and columns; as
+// planned, and by another tile, whole and in parts.
+func TestGemmEnd(t *testing.T) {
+	ends := []ended{
+		{product: product{act: 2}, writesAux: 1, hasAux: true}, {product: product{act: 3}, hasAdd: true}, {product: product{act: 5}, hasAux: true},
+		{product: product{act: 6}, hasAux: true}, {product: product{act: 7}, hasAux: true, hasAdd: true},
+		{sums: 1}, {sums: 2, hasAdd: true},
+	}
+	types := []product{{in: f32, out: f32}, {in: f32, out: f32, tf32: true}, {in: bf16, out: bf16}, {in: f16, out: f32}}
+	var all []*cudatest.Case
+	var compare []func()
+	for i, y := range types {
+		for j, e := range ends {
+			p := e
+			p.in, p.out, p.tf32 = y.in, y.out, y.tf32
+			p.batch, p.m, p.n, p.k = 1, 136, 72, 140
+			p.transA, p.transB = (i+j)%2, j/2%2
+			base := p.product
+			base.act = 0
+			x := newProductTrial(base, uint64(i))
+			list, err := cuda.GemmPlans(p.call(), 1+2*(j%2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := cuda.Lower(p.call())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cases, later := p.cases(t, x, []*cuda.Plan{plan, list[(3*i+j)%len(list)]})
+			all, compare = append(all, cases...), append(compare, later)
+		}
+	}
+	cudatest.RunAll(t, all)
+	for _, f := range compare {
+		f()
+	}
 }
 
 // Every tile gives the same, whole and shared by several blocks.

@@ -16,7 +16,7 @@ func (g *gemm) kernel() (Kernel, int, error) {
 	if g.batch*g.m*g.n == 0 {
 		return Kernel{}, 0, fmt.Errorf("BUG: a product of %d x %d x %d x %d has no kernel", g.batch, g.m, g.n, g.k)
 	}
-	if min(g.m, g.n) <= skinny {
+	if min(g.m, g.n) <= skinny && g.sums == 0 {
 		return g.skinnyKernel(), 0, nil
 	}
 	t, splits := g.choose()
@@ -41,9 +41,16 @@ func (g *gemm) tiledKernel(t tile, splits int) (Kernel, int) {
 	if splits == 1 {
 		return k, 0
 	}
-	k.Args[6], k.Args[7] = Ref{Arg: Workspace}, Ref{Arg: Table}
+	k.Args[7], k.Args[8] = Ref{Arg: Workspace}, Ref{Arg: Table}
 	k.Table = make([]uint64, ceil(tiles, 2))
-	return k, 4 * tiles * splits * t.bm * t.bn
+	work := tiles * splits * t.bm * t.bn
+	switch g.sums {
+	case 1:
+		work += splits * (g.m + t.bm)
+	case 2:
+		work += splits * (g.n + t.bn)
+	}
+	return k, (4*work + 63) &^ 63
 }
 
 // skinnyKernel makes products of few rows or few columns.
@@ -88,23 +95,22 @@ func (g *gemm) shape() string {
 }
 
 func (g *gemm) end() string {
-	act := g.act
-	return fmt.Sprintf("gtc::GemmEnd<%d, %t, %t, %t>", act, g.bias != dtype.Invalid, g.add != Nil, g.writesAux)
+	return fmt.Sprintf("gtc::GemmEnd<%d, %t, %t, %t, %d>", g.act, g.bias != dtype.Invalid, g.add != Nil, g.writesAux, g.sums)
 }
 
-// args are a kernel's pointers: a, b, bias, add, c, aux, partial, count.
+// args are a kernel's pointers: a, b, bias, add, c, aux, sums, partial, count.
 func (g *gemm) args() []Ref {
-	return []Ref{{Arg: g.a}, {Arg: g.b}, {Arg: g.biasAt}, {Arg: g.add}, {Arg: g.c}, {Arg: g.aux}, {Arg: Nil}, {Arg: Nil}}
+	return []Ref{{Arg: g.a}, {Arg: g.b}, {Arg: g.biasAt}, {Arg: g.add}, {Arg: g.c}, {Arg: g.aux}, {Arg: g.sumsAt}, {Arg: Nil}, {Arg: Nil}}
 }
 
 // text is the CUDA C++ of a kernel that does call; bounds are its threads and the blocks of a multiprocessor.
 func (g *gemm) text(call, bounds string) string {
 	in, out, bias := gemmType(g.in), gemmType(g.out), gemmType(g.bias)
-	return fmt.Sprintf(`extern "C" __global__ void __launch_bounds__(%s) NAME(const %s* a, const %s* b, const %s* bias, const %s* add, %s* c, %s* aux, float* partial, gtc::u32* count)
+	return fmt.Sprintf(`extern "C" __global__ void __launch_bounds__(%s) NAME(const %s* a, const %s* b, const %s* bias, const %s* add, %s* c, %s* aux, %s* sums, float* partial, gtc::u32* count)
 {
-	gtc::%s(gtc::GemmPointers<%s, %s, %s>{a, b, bias, add, c, aux, partial, count, %sf});
+	gtc::%s(gtc::GemmPointers<%s, %s, %s>{a, b, bias, add, c, aux, sums, partial, count, %sf});
 }
-`, bounds, in, in, bias, out, out, out, call, in, bias, out, cFloat(g.alpha))
+`, bounds, in, in, bias, out, out, out, out, call, in, bias, out, cFloat(g.alpha))
 }
 
 // cFloat writes a number as CUDA C++ does.
