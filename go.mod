@@ -3,6 +3,7 @@ module github.com/gtc-compiler/gtc
 go 1.26.0
 
 require (
+	github.com/NVIDIA/go-nvml v0.12.9-0
 	github.com/dave/jennifer v1.7.1
 	github.com/ebitengine/purego v0.11.3
 	github.com/gogo/protobuf v1.3.2

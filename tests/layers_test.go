@@ -60,7 +60,7 @@ gtc   compiler/volume
 gtc   compiler/explain
 
 tool  distributed/launch
-tool  compiler/check compiler/export
+tool  compiler/check compiler/export compiler/gpus
 tool  frontend/onnx/onnxgo
 tool  cmd/gtc
 tool  kernels/cpu/bench
@@ -87,6 +87,7 @@ var outside = map[string]string{
 	"frontend/onnx/onnxgo": "go4.org/unsafe/assume-no-moving-gc github.com/owulveryck/onnx-go gonum.org/v1/gonum gorgonia.org/tensor github.com/gogo/protobuf",
 	"runtime/dynlib":       "github.com/ebitengine/purego",
 	"runtime/nvrtc":        "github.com/ebitengine/purego",
+	"compiler/gpus":        "github.com/NVIDIA/go-nvml",
 	"codegen/rank":         "github.com/dave/jennifer",
 	"cmd/gtc":              "github.com/spf13/cobra github.com/spf13/pflag",
 	"passes":               "golang.org/x/tools",
@@ -100,7 +101,7 @@ const crossings = "runtime/abi runtime/safetensors runtime/npz runtime/printable
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
 // belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of
 // rank programs, both printed in the help.
-const commands = "runtime/printable . compiler compiler/check compiler/explain compiler/export compiler/timeline compiler/volume passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
+const commands = "runtime/printable . compiler compiler/check compiler/gpus compiler/explain compiler/export compiler/timeline compiler/volume passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
 	"distributed/launch distributed/schedule distributed/topo runtime/abi runtime/train"
 
 const modulePath = "github.com/gtc-compiler/gtc"

@@ -289,9 +289,15 @@ Of the job:
   GTC_TOKEN=SECRET    needed by every rank when MASTER_ADDR is not this machine
   GTC_PORT=N          the port to meet at, instead of MASTER_PORT
   GTC_TIMEOUT=30s     longest wait for another rank without progress, when --timeout does not say
-  GTC_COMM=auto       shm or tcp: what the ranks talk through; mpi in programs of --comm mpi
+  GTC_COMM=auto       shm or tcp: what the ranks talk through; mpi in programs of --comm mpi; nccl in those of --target cuda,
+                      which take it where they can
   GTC_COMM_ALGORITHM=auto  direct, halving or ring: how they add and gather over TCP
   GTC_SHM_DIR=FOLDER  where shared memory files are made, when /dev/shm is too small
-  OMP_NUM_THREADS=N   threads of a rank, when --threads does not say`,
+  OMP_NUM_THREADS=N   threads of a rank, when --threads does not say
+
+Of programs of --target cuda:
+  CUDA_VISIBLE_DEVICES=2,0   which GPUs there are, in which order; a rank takes the one of its number on the host (LOCAL_RANK)
+  GTC_GRAPH=0         run steps kernel by kernel, not as a CUDA graph
+  GTC_CUDA_LIB GTC_NCCL_LIB GTC_NVML_LIB=FILE   libcuda.so.1, libnccl.so.2 and libnvidia-ml.so.1, where the system finds none or others`,
 	}
 }

@@ -177,7 +177,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(compileCommand(), runCommand(), checkCommand(), inspectCommand(), exportCommand(), optCommand(),
-		opsCommand(), explainCommand(), scheduleCommand(), verifyCommand(), versionCommand(), debugTopic())
+		opsCommand(), explainCommand(), scheduleCommand(), verifyCommand(), devicesCommand(), versionCommand(), debugTopic())
 	return root
 }
 

@@ -89,6 +89,11 @@ func (s *session) describe() {
 	fmt.Fprintf(w.out, "rank %d of %d, mesh %s, program %s: %s, batch %d = %d ranks x %d micro-batches x %d, arena %d bytes %v, %d threads on %s\n",
 		x.rank, x.Ranks, x.mesh, x.prog.Package, x.Model, x.Train.Batch, x.Train.DP, x.Train.Microbatches, x.Train.RankBatch,
 		x.prog.ArenaBytes, x.prog.Segments, s.threads, cpu.Model())
+	if s.m.dev != nil {
+		i := s.m.dev.Info()
+		fmt.Fprintf(w.out, "  device %d: %s, %s, %.1f GiB, CUDA %s, kernels for %s, %d bytes with what the run-time needs\n", i.Number, i.Name, i.Arch,
+			float64(i.Memory)/(1<<30), i.Driver, i.Image, s.m.behind.end)
+	}
 	for i := range x.prog.Funcs {
 		f := &x.prog.Funcs[i]
 		fmt.Fprintf(w.out, "  @%s: %d ops, %.3g GFLOP, inputs %v\n", f.Name, f.Ops, float64(f.Flops)/1e9, f.Inputs)

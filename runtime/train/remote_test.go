@@ -59,12 +59,13 @@ func TestNoGraphs(t *testing.T) {
 func TestDeviceErrors(t *testing.T) {
 	m := newToy()
 	dir, data := m.folder(t, 50)
-	args := []string{"--data", data, "--steps", "40", "--checkpoint-dir=none"}
+	args := []string{"--data", data, "--steps", "40", "--checkpoint-dir=none", "--threads", "2"}
 	for name, change := range map[string]func(){"poison": func() { m.poison = 13 }, "refuse": func() { m.refuse = 3 }} {
 		*m = *newToy()
 		change()
 		want := m.job(t, dir, nil, nil, args...)
 		got := m.onFake(t, dir, nil, nil, args...)
+		got.err = strings.Replace(got.err, "1 x fake", "1 x 2 threads", 1)
 		if got.code[0] != want.code[0] || got.err != want.err || want.code[0] == 0 {
 			t.Errorf("%s: exit code %d\n%swant %d\n%s", name, got.code[0], got.err, want.code[0], want.err)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gtc-compiler/gtc/runtime/device"
 	"github.com/gtc-compiler/gtc/runtime/mem"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 )
@@ -77,7 +78,7 @@ func (r *reporter) start(t *trainer) {
 	params := x.parameters()
 	if r.json {
 		r.event("start", field{"model", x.Model}, field{"ranks", x.Ranks}, field{"batch", x.Train.Batch}, field{"microbatches", x.Train.Microbatches},
-			field{"threads", t.threads}, field{"parameters", params}, field{"arena_bytes", x.arenaBytes()}, field{"samples", t.set.Len()},
+			field{"threads", t.threads}, field{"device", t.deviceName()}, field{"parameters", params}, field{"arena_bytes", x.arenaBytes()}, field{"samples", t.set.Len()},
 			field{"step", t.step}, field{"steps", t.total})
 		return
 	}
@@ -92,8 +93,20 @@ func (r *reporter) start(t *trainer) {
 	if x.stages > 1 {
 		upTo = "at most "
 	}
-	r.note("%s: %d parameters, %d samples in batches of %d on %d x %d threads, arena %s%.1f MiB, steps %d to %d", x.Model, params, t.set.Len(),
-		x.Train.Batch, x.Ranks, t.threads, upTo, float64(x.arenaBytes())/(1<<20), t.step, t.total)
+	on := fmt.Sprintf("%d x %d threads", x.Ranks, t.threads)
+	if t.m.dev != nil {
+		on = fmt.Sprintf("%d x %s", x.Ranks, t.deviceName())
+	}
+	r.note("%s: %d parameters, %d samples in batches of %d on %s, arena %s%.1f MiB, steps %d to %d", x.Model, params, t.set.Len(),
+		x.Train.Batch, on, upTo, float64(x.arenaBytes())/(1<<20), t.step, t.total)
+}
+
+// deviceName is the device's name, or cpu.
+func (s *session) deviceName() string {
+	if s.m.dev == nil {
+		return "cpu"
+	}
+	return s.m.dev.Info().Name
 }
 
 // field is one of a JSON line.
@@ -171,8 +184,13 @@ func (r *reporter) progress(t *trainer) {
 	per := now.Sub(r.since).Seconds() / float64(max(r.sinceN, 1))
 	resident, _ := mem.Resident()
 	if r.json {
-		r.event("step", field{"step", t.step}, field{"loss", t.loss}, field{"loss_bits", bits(t.loss)}, field{"lr", t.rate},
-			field{"seconds", per}, field{strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, field{"resident_bytes", resident})
+		fields := []field{{"step", t.step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"lr", t.rate},
+			{"seconds", per}, {strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, {"resident_bytes", resident}}
+		if t.m.dev != nil {
+			u := t.m.dev.Usage()
+			fields = append(fields, field{"device_bytes", u.Used}, field{"device_percent", u.Busy})
+		}
+		r.event("step", fields...)
 	} else {
 		text := fmt.Sprintf("step %d/%d  loss %.4f", t.step, r.total, t.loss)
 		if !math.IsNaN(t.rate) {
@@ -180,6 +198,9 @@ func (r *reporter) progress(t *trainer) {
 		}
 		left := time.Duration(float64(r.total-t.step) * per * 1e9)
 		text += fmt.Sprintf("  %s %s  eta %s  mem %d MiB", short(r.perStep/per), r.unit, left.Round(time.Second), resident>>20)
+		if t.m.dev != nil {
+			text += deviceText(t.m.dev.Usage())
+		}
 		if r.line {
 			fmt.Fprintf(r.out, "\r%-*s", r.width, text)
 			r.width = len(text)
@@ -190,6 +211,18 @@ func (r *reporter) progress(t *trainer) {
 	if now.Sub(r.since) > 5*time.Second || !r.line { // recent speed, but not of a single step
 		r.since, r.sinceN = now, 0
 	}
+}
+
+// deviceText is what a device is doing, "  GPU 12.3 of 79.6 GiB, 97 %".
+func deviceText(u device.Usage) string {
+	text := ""
+	if u.Total > 0 {
+		text = fmt.Sprintf("  GPU %.1f of %.1f GiB", float64(u.Used)/(1<<30), float64(u.Total)/(1<<30))
+	}
+	if u.Busy >= 0 {
+		text += fmt.Sprintf(", %d %%", u.Busy)
+	}
+	return text
 }
 
 // short is a number with three digits and a unit of thousands.
