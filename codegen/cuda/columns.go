@@ -8,19 +8,41 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
+// onePass is how much memory one block may read, bytes, rather than leave partial results to a second launch: both take some
+// 2 microseconds.
+const onePass = 1 << 16
+
+// bytes is how much the instructions read for one element.
+func (p *printer) bytes(insts []int) int {
+	n := 0
+	for _, l := range p.loads(insts) {
+		if in := p.k.Insts[l]; in.Level == kir.PerElem {
+			n += in.DType.Size()
+		}
+	}
+	return n
+}
+
 // columns prints kernels that accumulate over rows and reduce over none: a block takes some columns of a range of rows, each
 // thread w.v columns of every so manieth row.
 func (p *printer) columns() {
 	insts, uniform := p.partition()
 	rows, elems := p.k.Rows(), p.k.RowElems()
-	w := &walk{dims: p.rowDim, v: p.width(p.rowDim, insts), local: p.outDim, chunks: 4}
+	w := &walk{dims: p.rowDim, v: p.width(p.rowDim, insts, false), local: p.outDim, chunks: 4}
 	across := min(32, powerOf2((elems+w.v-1)/w.v))
+	short := p.bytes(insts)*rows*w.v*8 <= onePass && elems <= 256*8*w.v
+	if short {
+		across = min(across, 8)
+	}
 	down := blockThreads / across
 	for w.chunks > 1 && rows < 2*down*w.chunks {
 		w.chunks /= 2
 	}
 	tiles := (elems + across*w.v - 1) / (across * w.v)
-	cuts := p.cuts(tiles, rows/(down*w.chunks))
+	cuts := 1
+	if !short {
+		cuts = p.cuts(tiles, rows/(down*w.chunks))
+	}
 	part := (rows + cuts - 1) / cuts
 	cuts = (rows + part - 1) / part
 	l := launch{threads: blockThreads, family: "reduction", params: p.everything(), grid: [3]int{tiles, cuts, 1}, work: tiles*cuts > 1}

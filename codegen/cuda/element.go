@@ -94,15 +94,12 @@ func (p *printer) accessWidth(n, v int, dims []int) int {
 }
 
 // width picks how many neighbours along the last of dims a thread takes: as many as fill 16 bytes of the widest type that is
-// accessed so, and as all accesses can have at once.
-func (p *printer) width(dims []int, insts []int) int {
+// accessed so, and as all accesses can have at once. With rest, elements that make no whole vector may be left.
+func (p *printer) width(dims []int, insts []int, rest bool) int {
 	if len(dims) == 0 {
 		return 1
 	}
-	last, total := dims[len(dims)-1], 1
-	for _, d := range dims {
-		total *= p.k.Dims[d]
-	}
+	last := dims[len(dims)-1]
 	unit, size := 0, 1
 	for _, n := range insts {
 		in := p.k.Insts[n]
@@ -117,7 +114,7 @@ func (p *printer) width(dims []int, insts []int) int {
 		return 1
 	}
 	v := min(8, 16/size)
-	for v > 1 && (p.k.Dims[last]%v != 0 || slices.ContainsFunc(insts, func(n int) bool { return p.narrower(n, v, dims) })) {
+	for v > 1 && (p.k.Dims[last]%v != 0 && !(rest && p.k.Dims[last] > 64*v) || slices.ContainsFunc(insts, func(n int) bool { return p.narrower(n, v, dims) })) {
 		v /= 2
 	}
 	return v
@@ -403,11 +400,7 @@ func (p *printer) position(a kir.Access, w *walk) string {
 }
 
 func (p *printer) scalarInst(n int) {
-	s, err := scalar.Expr(p.k, n)
-	if err != nil && p.err == nil {
-		p.err = err
-	}
-	p.line("const %s v%d = %s;", scalar.RegType(p.k.Insts[n].DType), n, s)
+	p.line("const %s v%d = %s;", scalar.RegType(p.k.Insts[n].DType), n, p.expr(n))
 }
 
 // outside prints an instruction that does not vary along a walk; the dims of local have indices i.

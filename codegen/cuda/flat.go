@@ -17,9 +17,9 @@ func (p *printer) flat() {
 	p.k = k.Kernel
 	p.split()
 	insts, uniform := p.partition()
-	w := &walk{dims: p.rowDim, v: p.width(p.rowDim, insts), flat: true}
+	w := &walk{dims: p.rowDim, v: p.width(p.rowDim, insts, len(p.rowDim) == 1), flat: true}
 	total := k.RowElems()
-	vectors := (total + w.v - 1) / w.v
+	vectors := total / w.v
 	threads := min(blockThreads, (vectors+31)&^31)
 	w.chunks = p.unroll(insts, w, vectors)
 	blocks := (vectors + threads*w.chunks - 1) / (threads * w.chunks)
@@ -40,16 +40,25 @@ func (p *printer) flat() {
 	}
 	w.j = fmt.Sprintf("(b * %d + c * %d + (%s)threadIdx.x) * %d", threads*w.chunks, threads, p.index(), w.v)
 	if vectors%(threads*w.chunks) != 0 {
-		w.cond = fmt.Sprintf("j < %d", total)
+		w.cond = fmt.Sprintf("j < %d", vectors*w.v)
 	}
 	if copies < blocks {
 		p.open("for (%s b = blockIdx.x; b < %d; b += %d)", p.index(), blocks, copies)
 	} else {
 		p.line("const %s b = blockIdx.x;", p.index())
 	}
+	leaf := func(n int) bool { return p.accumulate(n, fmt.Sprintf("a%d", n)) }
 	p.fetch(p.loads(insts), w)
-	p.compute(insts, w, func(n int) bool { return p.accumulate(n, fmt.Sprintf("a%d", n)) })
+	p.compute(insts, w, leaf)
 	if copies < blocks {
+		p.close()
+	}
+	if rest := total - vectors*w.v; rest > 0 {
+		tail := &walk{dims: p.rowDim, v: 1, chunks: 1, j: fmt.Sprintf("%d + (int)threadIdx.x", vectors*w.v)}
+		tail.cond = fmt.Sprintf("blockIdx.x == 0 && threadIdx.x < %d", rest)
+		p.open("")
+		p.fetch(p.loads(insts), tail)
+		p.compute(insts, tail, leaf)
 		p.close()
 	}
 	p.scalarPartials(copies, threads, "blockIdx.x")

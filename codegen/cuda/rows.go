@@ -105,7 +105,7 @@ func (p *printer) planRows() *rowPlan {
 		p.layApart(r, rows, elems)
 	} else {
 		_, _, insts := p.stages(r.kept)
-		r.v = p.width(p.rowDim, insts)
+		r.v = p.width(p.rowDim, insts, false)
 		p.layAlong(r, rows, elems)
 	}
 	p.keepAll(r)
