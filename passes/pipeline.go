@@ -13,6 +13,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/passes/overlap"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/passes/precision"
 	"github.com/gtc-compiler/gtc/passes/recognize"
 	"github.com/gtc-compiler/gtc/passes/shard"
 	"github.com/gtc-compiler/gtc/passes/simplify"
@@ -35,6 +36,8 @@ var Table = []pass.Pass{
 		Why: "fused projections taken apart before they are differentiated, so that tensor parallelism can split each part"},
 	{Name: "autodiff", Run: autodiff.Run, Needs: pass.HasLoss, Makes: pass.HasGrad,
 		Why: "VJP rules assume that nothing is overwritten"},
+	{Name: "precision", Run: precision.Run, Needs: pass.HasGrad, Makes: pass.Cast,
+		Why: "between parameters and gradients, forward and backward, values get their types; the update behind them stays f32"},
 	{Name: "optimizer", Run: optimizer.Run, Needs: pass.HasGrad, Makes: pass.HasUpdate,
 		Why: "clip, schedule and update are ordinary ops: sharded, fused and planned like the rest"},
 	{Name: "simplify", Run: simplify.Run, Needs: pass.HasUpdate,

@@ -24,7 +24,7 @@ type modelFlags struct {
 	betas    string
 	bucketMB float64
 
-	precision, target, memory string
+	target, memory string
 
 	gradRank     int
 	gradFraction float64
@@ -67,7 +67,7 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.Zero, "zero", 0, "`STAGE` of ZeRO over the data-parallel ranks: 1 gives each a part of the optimizer state, 2 of the gradients too, 3 of the parameters too")
 	m.gradCommFlags(fs)
 	fs.BoolVar(&p.Reproducible, "reproducible", false, "the same bits in every layout of data-parallel ranks, micro-batches, stages and ZeRO: sums over all micro-batches follow one tree. Their number (--dp times --microbatches) is a power of two, and must be the same to compare")
-	fs.StringVar(&m.precision, "precision", "fp32", "fp32 (bf16, fp16 and tf32 are not supported yet)")
+	fs.StringVar(&p.Precision, "precision", "fp32", "`TYPE` of the arithmetic between parameters and gradients: fp32, bf16 (parameters, their updates, norms, losses and sums stay fp32), or tf32 (products on the GPU only); fp16 is not supported yet")
 	m.targetFlags(fs)
 	fs.StringVar(&m.memory, "memory", "", "`LIMIT` of memory a rank, such as 8GiB (not supported yet)")
 }
@@ -191,8 +191,10 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 // supported refuses what later versions will do.
 func (m *modelFlags) supported() error {
 	switch {
-	case m.precision != "" && m.precision != "fp32":
-		return unsupported("--precision " + m.precision)
+	case !slices.Contains([]string{"", "fp32", "tf32", "bf16", "fp16"}, m.opt.Pass.Precision):
+		return compiler.Input(fmt.Errorf("--precision %q: it is fp32, tf32, bf16 or fp16", m.opt.Pass.Precision))
+	case m.opt.Pass.Precision == "fp16":
+		return unsupported("--precision fp16")
 	case m.memory != "":
 		return unsupported("--memory")
 	case m.opt.Comm == "nccl":

@@ -15,6 +15,21 @@ import (
 // Tolerance is the default of Differ's tol: passes may fold constants in f32, which moves results by its epsilon.
 const Tolerance = 1e-5
 
+// HalfTolerance is that of functions with values of half precision, which sums and fused ops round in other places.
+const HalfTolerance = 2e-2
+
+// tolerance is the one for comparing functions.
+func tolerance(fs ...*ir.Func) float64 {
+	for _, f := range fs {
+		for _, op := range f.Ops {
+			if slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return half(v.Type) }) {
+				return HalfTolerance
+			}
+		}
+	}
+	return Tolerance
+}
+
 // Differ returns an error when two arrays differ in type, or in an element by more than tol times the largest
 // magnitude in want (at least 1e-3). NaNs and infinities must agree.
 func Differ(want, got *ir.Array, tol float64) error {
@@ -140,7 +155,7 @@ func Equivalent(f, g *ir.Func, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	return Compare(f, g, want, got, Tolerance)
+	return Compare(f, g, want, got, tolerance(f, g))
 }
 
 // Compare compares the outcomes of f and g: named results and updates by name, the others in order.
@@ -216,7 +231,7 @@ func EquivalentRanks(m *ir.Module, whole, local *ir.Func, seed uint64) error {
 		if res.Updates != nil {
 			s = res.Updates.Sharding
 		}
-		a, err := Unshard(m.Mesh, s, parts, Tolerance)
+		a, err := Unshard(m.Mesh, s, parts, tolerance(local))
 		if err != nil {
 			return fmt.Errorf("@%s: result %d (%q): %w", local.Name, i, res.Value.Name, err)
 		}
@@ -227,5 +242,5 @@ func EquivalentRanks(m *ir.Module, whole, local *ir.Func, seed uint64) error {
 			all.Named[res.Name] = a
 		}
 	}
-	return Compare(whole, local, want, all, Tolerance)
+	return Compare(whole, local, want, all, tolerance(whole, local))
 }

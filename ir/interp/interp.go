@@ -1,11 +1,13 @@
 // Package interp evaluates the IR slowly and obviously: every op by its own Eval (or, when it has none, by its
-// decomposition), in float64 and int64, without rounding to the element type. It is the oracle of the pass tests.
+// decomposition), in float64 and int64. Results of half precision are rounded to it, so that casts mean what they say; those
+// of f32 and f64 are not rounded. It is the oracle of the pass tests.
 package interp
 
 import (
 	"fmt"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // Outcome is what one call of a function gives.
@@ -17,6 +19,7 @@ type Outcome struct {
 
 // Options choose how a function is run.
 type Options struct {
+	Exact bool // results of half precision are not rounded, as those of no op by itself are
 	Micro int // number of the current micro-batch: the coordinate on mesh.TimeAxis
 	// Watch, when set, sees the results of every op of every rank.
 	Watch func(rank int, op *ir.Op, out []*ir.Array)
@@ -87,7 +90,7 @@ func (e env) operands(op *ir.Op) []*ir.Array {
 	return in
 }
 
-// Op evaluates one op, which is not a collective.
+// Op evaluates one op, which is not a collective, without rounding.
 func Op(op *ir.Op, in []*ir.Array) (out []*ir.Array, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -115,6 +118,20 @@ func Op(op *ir.Op, in []*ir.Array) (out []*ir.Array, err error) {
 	return out, nil
 }
 
+// rounded is a with its elements rounded to half precision, if that is its type; a itself may be an operand.
+func rounded(a *ir.Array) *ir.Array {
+	if !half(a.Type) {
+		return a
+	}
+	r := ir.NewArray(a.Type)
+	for i, v := range a.F {
+		r.F[i] = a.Type.DType.Round(v)
+	}
+	return r
+}
+
+func half(t ir.Type) bool { return t.DType == dtype.F16 || t.DType == dtype.BF16 }
+
 // ByParts evaluates op through its decomposition.
 func ByParts(op *ir.Op, in []*ir.Array) ([]*ir.Array, error) {
 	f, args := Alone(op, in)
@@ -129,7 +146,7 @@ func ByParts(op *ir.Op, in []*ir.Array) ([]*ir.Array, error) {
 			return nil, fmt.Errorf("BUG: %s decomposes into itself and has no Eval", op.Def.Name)
 		}
 	}
-	out, err := Run(f, args)
+	out, err := Options{Exact: true}.Run(f, args)
 	if err != nil {
 		return nil, err
 	}

@@ -345,13 +345,13 @@ func (s *Simulation) perStage(name string, parts func(ranks []int) (mesh.Shardin
 			}
 			continue
 		}
-		x, err := Unshard(flat, sh, xs, Tolerance)
+		x, err := Unshard(flat, sh, xs, s.tolerance())
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", name, err)
 		}
 		if out == nil {
 			out, first = x, stage
-		} else if err := Differ(out, x, Tolerance); err != nil {
+		} else if err := Differ(out, x, s.tolerance()); err != nil {
 			return nil, fmt.Errorf("%q: stages %d and %d: %w", name, first, stage, err)
 		}
 	}

@@ -85,7 +85,9 @@ func (o Options) run(f *ir.Func, e env, rank int, b *board) error {
 			return fmt.Errorf("%s: %w", at, err)
 		}
 		for i, v := range op.Out {
-			e[v] = out[i]
+			if e[v] = out[i]; !o.Exact {
+				e[v] = rounded(out[i])
+			}
 		}
 		if o.Watch != nil {
 			b.mu.Lock()

@@ -83,7 +83,7 @@ func (s *Simulation) compare(whole *ir.Func, want *Outcome) error {
 			err = errors.New("is missing")
 		}
 		if err == nil {
-			err = Differ(want.All[i], got, Tolerance)
+			err = Differ(want.All[i], got, max(s.tolerance(), tolerance(whole)))
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("@%s: %s: %w", whole.Name, what, err))
@@ -108,4 +108,13 @@ func (s *Simulation) restored(whole *ir.Func) error {
 		}
 	}
 	return nil
+}
+
+// tolerance is that of the functions of all programs.
+func (s *Simulation) tolerance() float64 {
+	tol := Tolerance
+	for _, p := range s.programs {
+		tol = max(tol, tolerance(p.Module.Funcs...))
+	}
+	return tol
 }

@@ -91,7 +91,7 @@ func gradient(x *instance, set []int, r *rand.Rand) error {
 	if err := f.Verify(&ir.Module{}); err != nil {
 		return err
 	}
-	got, err := interp.Run(f, args)
+	got, err := interp.Options{Exact: true}.Run(f, args)
 	if err != nil {
 		return err
 	}

@@ -308,7 +308,7 @@ func half(x *instance, rule factor.Rule, id, k int) ([]*ir.Array, error) {
 	for _, v := range vs {
 		b.Result("", v)
 	}
-	got, err := interp.Run(f, given)
+	got, err := interp.Options{Exact: true}.Run(f, given)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (v *valued) is(what string, y *ir.Value, want ...float64) {
 	v.t.Helper()
 	v.b.F.Results = nil
 	v.b.Result("y", y)
-	out, err := interp.Run(v.b.F, v.args)
+	out, err := interp.Options{Exact: true}.Run(v.b.F, v.args)
 	if err != nil {
 		v.t.Fatalf("%s: %v", what, err)
 	}

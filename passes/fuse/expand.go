@@ -5,10 +5,45 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
+
+// widen gives each op that reads a widened value (a cast from half precision) a cast of its own: it costs nothing in registers,
+// while a shared one would be stored, at twice the bytes of what it is made of. Templates read stored values, and share one.
+func widen(f *ir.Func) {
+	uses := f.Uses()
+	b := ir.NewBuilder(f)
+	list := f.Ops
+	f.Ops = nil
+	for _, op := range list {
+		for i, v := range op.In {
+			if v == nil || v.Op == nil || !widens(v.Op) || slices.Contains(op.In[:i], v) {
+				continue
+			}
+			if k := group.Impl(op).Kind; len(uses[v]) < 2 || k != kir.Pointwise && k != kir.Reduce {
+				continue
+			}
+			b.Loc = v.Op.Loc
+			own := b.Rename(b.Emit(ops.CastDef, v.Op.Attrs, v.Op.In[0]), v.Name)
+			own.Sharding = v.Sharding
+			for j, x := range op.In {
+				if x == v {
+					op.In[j] = own
+				}
+			}
+		}
+		f.Ops = append(f.Ops, op)
+	}
+}
+
+// widens reports whether op is a cast from half precision to f32.
+func widens(op *ir.Op) bool {
+	return op.Def == ops.CastDef && half(op.In[0]) && op.Out[0].Type.DType == dtype.F32
+}
 
 // expand replaces every op that has no kernel by its decomposition, over and over.
 func expand(c *pass.Context, f *ir.Func) (err error) {

@@ -29,6 +29,7 @@ func Run(c *pass.Context) error {
 		if err := expand(c, f); err != nil {
 			return err
 		}
+		widen(f)
 		f.DCE()
 		fu := &fuser{c: c, f: f, of: map[*ir.Op]*node{}, impl: map[*ir.Op]kir.Impl{}}
 		fu.materialise()
@@ -213,12 +214,17 @@ func (fu *fuser) alone(op *ir.Op) *node {
 // place starts a group with op, then merges it with each source group it can share a kernel with.
 func (fu *fuser) place(op *ir.Op) {
 	srcs := fu.sources(op)
+	for _, v := range op.In { // what a widened value is made of, which its cast did not join
+		if src, _, _ := group.Resolve(v); src.Op != nil && widens(src.Op) {
+			srcs = append(srcs, slices.DeleteFunc(fu.sources(src.Op), func(s *node) bool { return slices.Contains(srcs, s) })...)
+		}
+	}
 	n := fu.alone(op)
 	if n.space, _ = group.Build(n.ops); n.space == nil {
 		panic(fmt.Sprintf("BUG: %s has no iteration space", op))
 	}
-	if n.alone = fu.c.Opt.Reproducible && fu.kind(op) == kir.Reduce; n.alone {
-		return
+	if n.alone = fu.c.Opt.Reproducible && fu.kind(op) == kir.Reduce; n.alone || widens(op) {
+		return // a widened value is made where it is read, not where its source is and would have to be stored
 	}
 	for _, s := range srcs {
 		s, n := s.find(), n.find()

@@ -12,8 +12,8 @@ import (
 )
 
 // lowering is how op is written as others that have kernels; nil when it has one itself, or when there is no way. Kernels
-// see neither tensors without elements, whose index spaces have no refinement, nor types that a target's template lacks: those of half precision are computed in
-// f32 then.
+// see neither tensors without elements, whose index spaces have no refinement, nor types that a target's template lacks:
+// those of half precision are computed in f32 then.
 func lowering(c *pass.Context, op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
 	r := &op.Def.Rules
 	switch {
@@ -28,6 +28,9 @@ func lowering(c *pass.Context, op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.V
 	}
 	switch impl := group.Impl(op); {
 	case impl.Kind == kir.Template && !c.Opt.Native(op, impl): // as if it had none
+		if how := narrower(c, op, impl); how != nil {
+			return how
+		}
 	case impl.Kind != kir.None:
 		return nil
 	}
@@ -36,6 +39,30 @@ func lowering(c *pass.Context, op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.V
 		return widened
 	}
 	return r.Decompose
+}
+
+// narrower is how a product of half precision with a result in f32 is computed by a target that has only the one with a
+// result of its operands' type; nil where it has neither.
+func narrower(c *pass.Context, op *ir.Op, impl kir.Impl) func(b *ir.Builder, op *ir.Op) []*ir.Value {
+	attrs := op.Attrs
+	switch a := attrs.(type) {
+	case ops.MatMulAttrs:
+		a.Out = dtype.Invalid
+		attrs = a
+	case ops.ConvWeightGradAttrs:
+		a.Out = dtype.Invalid
+		attrs = a
+	default:
+		return nil
+	}
+	d, out := op.In[0].Type.DType, op.Out[0].Type.DType
+	one := &ir.Op{Def: op.Def, In: op.In, Attrs: attrs, Out: []*ir.Value{{Type: op.Out[0].Type.With(d)}}}
+	if d == out || !c.Opt.Native(one, impl) {
+		return nil
+	}
+	return func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		return []*ir.Value{ops.Cast(b, b.Emit(op.Def, attrs, op.In...), out)}
+	}
 }
 
 func hasElements(v *ir.Value) bool { return v.Type.Elems() > 0 }

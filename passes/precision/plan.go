@@ -1,0 +1,236 @@
+package precision
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// plan says of each f32 value of a function whether it is stored narrow.
+type plan struct {
+	f    *ir.Func
+	uses map[*ir.Value][]*ir.Op
+	out  map[*ir.Value]bool // is a result of the function
+	data map[*ir.Value]bool // depends on what is read from the data set
+	wide map[*ir.Value]bool // stays f32: the loss, gradients of parameters
+	low  map[*ir.Value]bool // is stored in half precision
+}
+
+func newPlan(f *ir.Func) *plan {
+	p := &plan{f: f, uses: f.Uses(), out: map[*ir.Value]bool{}, data: map[*ir.Value]bool{}, wide: map[*ir.Value]bool{}, low: map[*ir.Value]bool{}}
+	for _, r := range f.Results {
+		p.out[r.Value] = true
+	}
+	for _, v := range f.Params {
+		p.data[v] = v.Role == ir.Input || v.Role == ir.Target || v.Role == ir.Weight
+	}
+	for _, op := range f.Ops {
+		on := slices.ContainsFunc(op.In, func(v *ir.Value) bool { return p.data[v] })
+		for _, v := range op.Out {
+			p.data[v] = on
+		}
+	}
+	p.loss()
+	for _, r := range f.Results {
+		if strings.HasPrefix(r.Name, "grad/") {
+			p.gradient(r.Value)
+		}
+	}
+	return p
+}
+
+// loss keeps f32 what the forward pass makes of targets and sample weights: the loss, as autocast has it, and metrics.
+func (p *plan) loss() {
+	forward := map[*ir.Op]bool{}
+	var back func(v *ir.Value)
+	back = func(v *ir.Value) {
+		if v == nil || v.Op == nil || forward[v.Op] {
+			return
+		}
+		forward[v.Op] = true
+		for _, x := range v.Op.In {
+			back(x)
+		}
+	}
+	for _, r := range p.f.Results {
+		if !strings.HasPrefix(r.Name, "grad/") {
+			back(r.Value)
+		}
+	}
+	for _, v := range p.f.Params {
+		p.wide[v] = v.Role == ir.Target || v.Role == ir.Weight
+	}
+	for _, op := range p.f.Ops {
+		if forward[op] && slices.ContainsFunc(op.In, func(v *ir.Value) bool { return p.wide[v] }) {
+			for _, v := range op.Out {
+				p.wide[v] = true
+			}
+		}
+	}
+	for _, v := range p.f.Params {
+		p.wide[v] = true
+	}
+}
+
+// gradient keeps v f32, the gradient of a parameter, and what it is a view, a part or a sum of.
+func (p *plan) gradient(v *ir.Value) {
+	if v.Op == nil || p.wide[v] || !single(v) {
+		return
+	}
+	p.wide[v] = true
+	if d := v.Op.Def; d != ops.AddDef && d != ops.ConcatDef && d != ops.PadDef && d != ops.NegDef && kind(v.Op) != kir.View {
+		return
+	}
+	for _, x := range v.Op.In {
+		if !slices.ContainsFunc(p.uses[x], func(op *ir.Op) bool { return !p.wide[op.Out[0]] }) {
+			p.gradient(x)
+		}
+	}
+}
+
+// single reports whether v is of the type that this pass is about.
+func single(v *ir.Value) bool { return v != nil && v.Type.DType == dtype.F32 }
+
+// kind is the kind of kernel that computes op; None where its parts do.
+func kind(op *ir.Op) kir.Kind {
+	if op.Def.Rules.Impl == nil {
+		return kir.None
+	}
+	return op.Def.Rules.Impl(op).Kind
+}
+
+// isLow reports whether op is one of those that run in half precision.
+func isLow(op *ir.Op) bool { return op.Def.Rules.Precision == "low" && single(op.In[0]) }
+
+// sums reports whether operand i of op, which runs in half precision, is f32 all the same: the log-sum-exps of attention.
+func sums(op *ir.Op, i int) bool { return op.Def == ops.AttentionGradDef && i == 5 }
+
+// bounded are ops that keep computes in f32 and whose results are no larger than normalised operands: they are stored as these are.
+var bounded = map[*ir.Def]bool{
+	ops.LayerNormDef: true, ops.LayerNormGradDef: true, ops.RMSNormDef: true, ops.RMSNormGradDef: true,
+	ops.BatchNormDef: true, ops.BatchNormGradDef: true, ops.BatchNormStatDef: true, ops.SoftmaxDef: true, ops.SoftmaxGradDef: true,
+	ops.XentGradDef: true,
+}
+
+// moves are ops besides views whose results are elements of their operands, or sums of a few.
+var moves = map[*ir.Def]bool{
+	ops.ConcatDef: true, ops.PadDef: true, ops.GatherDef: true, ops.GatherElementsDef: true, ops.GatherNDDef: true, ops.BatchGatherDef: true,
+	ops.MaxPoolDef: true, ops.MaxPoolGradDef: true, ops.AvgPoolDef: true, ops.AvgPoolGradDef: true, ops.TopKDef: true,
+}
+
+func isMove(op *ir.Op) bool { return moves[op.Def] || kind(op) == kir.View }
+
+// compares reports whether no result of op is a float.
+func compares(op *ir.Op) bool {
+	return !slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return v.Type.DType.IsFloat() })
+}
+
+// settle finds the values that are stored narrow. The set only grows, and few rounds are needed.
+func (p *plan) settle() {
+	for grown := true; grown; {
+		grown = false
+		add := func(v *ir.Value) {
+			if single(v) && !p.wide[v] && !p.low[v] {
+				p.low[v], grown = true, true
+			}
+		}
+		for _, op := range p.f.Ops {
+			p.made(op, add)
+			if isLow(op) {
+				for i, v := range op.In {
+					if !sums(op, i) {
+						p.wanted(v, add)
+					}
+				}
+			}
+		}
+	}
+}
+
+// wanted has v, which an op reads in half precision, stored so. Parameters and what is made of them alone are cast instead.
+func (p *plan) wanted(v *ir.Value, add func(*ir.Value)) {
+	for single(v) && v.Op != nil && p.data[v] {
+		add(v)
+		if kind(v.Op) != kir.View {
+			return
+		}
+		v = v.Op.In[0]
+	}
+}
+
+// made adds those results of op that are stored narrow for what op is.
+func (p *plan) made(op *ir.Op, add func(*ir.Value)) {
+	switch {
+	case isLow(op):
+		if add(op.Out[0]); op.Def != ops.AttentionDef { // whose other result is a log-sum-exp
+			each(op.Out, add)
+		}
+	case bounded[op.Def]:
+		for _, v := range op.Out {
+			if slices.ContainsFunc(op.In, func(x *ir.Value) bool { return p.low[x] && slices.Equal(x.Type.Dims, v.Type.Dims) }) {
+				add(v)
+			}
+		}
+	case op.Def == ops.GatherDef && p.data[op.Out[0]] && p.trained(op.In[0]):
+		add(op.Out[0])
+	case op.Def.Rules.Precision == "keep" || op.Def == ops.CastDef || !p.follows(op):
+	case !isMove(op) && p.passing(op):
+	default:
+		each(op.Out, add)
+	}
+}
+
+func each(vs []*ir.Value, f func(*ir.Value)) {
+	for _, v := range vs {
+		f(v)
+	}
+}
+
+// trained reports whether v is a parameter or buffer, or a view of one: a table of embeddings.
+func (p *plan) trained(v *ir.Value) bool {
+	for v.Op != nil && kind(v.Op) == kir.View {
+		v = v.Op.In[0]
+	}
+	return v.Op == nil && (v.Role == ir.Param || v.Role == ir.Buffer)
+}
+
+// follows reports whether the results of op, which has no rule, are narrow: some operand is, and each f32 one is repeated or
+// depends on no data.
+func (p *plan) follows(op *ir.Op) bool {
+	some := false
+	for _, v := range op.In {
+		switch {
+		case !single(v):
+		case p.low[v]:
+			some = true
+		case p.data[v] && !repeated(v):
+			return false
+		}
+	}
+	return some
+}
+
+// repeated reports whether v has several copies of each of its elements.
+func repeated(v *ir.Value) bool {
+	n := v.Type.Elems()
+	for v.Op != nil && kind(v.Op) == kir.View {
+		v = v.Op.In[0]
+	}
+	return v.Type.Elems() < n
+}
+
+// passing reports whether the result of op is on its way to the only op that reads it and will be in one kernel with it: it
+// needs no rounding, because it is not stored.
+func (p *plan) passing(op *ir.Op) bool {
+	v := op.Out[0]
+	if len(op.Out) > 1 || p.out[v] || len(p.uses[v]) != 1 || kind(op) != kir.Pointwise {
+		return false
+	}
+	reader := p.uses[v][0]
+	k := kind(reader)
+	return (k == kir.Pointwise || k == kir.Reduce || bounded[reader.Def]) && !compares(reader) && reader.Def != ops.XentGradDef
+}
