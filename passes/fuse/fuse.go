@@ -31,7 +31,7 @@ func Run(c *pass.Context) error {
 		}
 		widen(f)
 		f.DCE()
-		fu := &fuser{c: c, f: f, of: map[*ir.Op]*node{}, impl: map[*ir.Op]kir.Impl{}}
+		fu := &fuser{c: c, f: f, of: map[*ir.Op]*node{}, impl: map[*ir.Op]kir.Impl{}, apart: map[*ir.Op]bool{}}
 		fu.materialise()
 		fu.build()
 		fu.sink()
@@ -69,8 +69,9 @@ type fuser struct {
 	impl   map[*ir.Op]kir.Impl
 	all    []*node
 	pos    map[*ir.Op]int
-	search int // number of the current search
-	marked int // views and constants that materialise gave a kernel
+	search int             // number of the current search
+	marked int             // views and constants that materialise gave a kernel
+	apart  map[*ir.Op]bool // casts from half precision that kernels with other ops read
 
 	messages bool  // the function talks to other stages: its collectives stay in their order, which theirs fit
 	said     *node // the last collective
@@ -158,6 +159,11 @@ func (fu *fuser) build() {
 	for i, op := range fu.f.Ops {
 		fu.pos[op] = i
 		fu.messages = fu.messages || op.Def.Rules.Collective != "" && op.Def.Rules.Effect
+		for _, v := range op.In {
+			if k := fu.kind(op); v != nil && v.Op != nil && widens(v.Op) && (k == kir.Pointwise || k == kir.Reduce) {
+				fu.apart[v.Op] = true
+			}
+		}
 	}
 	for _, op := range fu.f.Ops {
 		switch k := fu.kind(op); {
@@ -215,7 +221,7 @@ func (fu *fuser) alone(op *ir.Op) *node {
 func (fu *fuser) place(op *ir.Op) {
 	srcs := fu.sources(op)
 	for _, v := range op.In { // what a widened value is made of, which its cast did not join
-		if src, _, _ := group.Resolve(v); src.Op != nil && widens(src.Op) {
+		if src, _, _ := group.Resolve(v); src.Op != nil && fu.apart[src.Op] {
 			srcs = append(srcs, slices.DeleteFunc(fu.sources(src.Op), func(s *node) bool { return slices.Contains(srcs, s) })...)
 		}
 	}
@@ -223,7 +229,7 @@ func (fu *fuser) place(op *ir.Op) {
 	if n.space, _ = group.Build(n.ops); n.space == nil {
 		panic(fmt.Sprintf("BUG: %s has no iteration space", op))
 	}
-	if n.alone = fu.c.Opt.Reproducible && fu.kind(op) == kir.Reduce; n.alone || widens(op) {
+	if n.alone = fu.c.Opt.Reproducible && fu.kind(op) == kir.Reduce; n.alone || fu.apart[op] {
 		return // a widened value is made where it is read, not where its source is and would have to be stored
 	}
 	for _, s := range srcs {
