@@ -20,7 +20,7 @@ type Outcome struct {
 // Options choose how a function is run.
 type Options struct {
 	Exact bool // results of half precision are not rounded, as those of no op by itself are
-	Micro int // number of the current micro-batch: the coordinate on mesh.TimeAxis
+	Micro int  // number of the current micro-batch: the coordinate on mesh.TimeAxis
 	// Watch, when set, sees the results of every op of every rank.
 	Watch func(rank int, op *ir.Op, out []*ir.Array)
 }
