@@ -9,9 +9,9 @@ import (
 )
 
 func init() {
-	templates["ConvFwd"] = template{convTypes(2), func(c Call) (*Plan, error) { return newConv(c, "fwd").plan(), nil }}
-	templates["ConvBwdData"] = template{convTypes(-1), func(c Call) (*Plan, error) { return newConv(c, "dgrad").plan(), nil }}
-	templates["ConvBwdWeight"] = template{convTypes(-1), func(c Call) (*Plan, error) { return newConv(c, "wgrad").plan(), nil }}
+	templates["ConvFwd"] = template{convTypes(2), func(c Call) (*Plan, error) { return newConv(c, "fwd").plan() }}
+	templates["ConvBwdData"] = template{convTypes(-1), func(c Call) (*Plan, error) { return newConv(c, "dgrad").plan() }}
+	templates["ConvBwdWeight"] = template{convTypes(-1), func(c Call) (*Plan, error) { return newConv(c, "wgrad").plan() }}
 }
 
 // convTypes takes operands of one float type, a result of that or f32, and, as pointer number bias, a bias of either or none.
@@ -45,10 +45,22 @@ func newConv(c Call, kind string) *conv {
 }
 
 // plan is the convolution for a library, and gtc's own kernels.
-func (c *conv) plan() *Plan {
+func (c *conv) plan() (*Plan, error) {
 	p := &Plan{Convolution: c.library()}
-	c.direct(p)
-	return p
+	if g := c.product(); g != nil && c.tiled() {
+		k, work, err := g.kernel()
+		if err != nil {
+			return nil, err
+		}
+		k.Family, p.Kernels, p.Workspace = "conv", []Kernel{k}, divUp(work, 64)*64
+		return p, nil
+	}
+	if c.tiled() {
+		c.tile(p)
+	} else {
+		c.direct(p)
+	}
+	return p, nil
 }
 
 // library is what cuDNN is asked for; nil where operands differ in their types.
