@@ -78,7 +78,8 @@ template <class T, class X, int K, class L, class R, class OUT> GTC_FN void conv
 			Right::start(then + Left::SIZE, b, at.col, later * T::BK);
 		}
 		cp_async_commit();
-		mma_multiply<T, typename Left::Layout, typename Right::Layout, X, L::KC, R::KC>(acc, now, now + Left::SIZE);
+		float none[1][4];
+		mma_multiply<T, typename Left::Layout, typename Right::Layout, X, L::KC, R::KC, 0>(acc, none, false, now, now + Left::SIZE);
 	}
 	cp_async_wait<0>();
 	sync();

@@ -48,7 +48,8 @@ template <class T, int K, class L, class R, class OUT> GTC_FN void conv_simt(con
 			left.fetch(a, at.row, (n + 1) * T::BK);
 			right.fetch(b, at.col, (n + 1) * T::BK);
 		}
-		simt_multiply<T>(acc, now, now + T::BK * T::PA, me);
+		float none[1];
+		simt_multiply<T, 0>(acc, none, false, now, now + T::BK * T::PA, me);
 		if (n + 1 < end) {
 			left.hold.put(next);
 			right.hold.put(next + T::BK * T::PA);

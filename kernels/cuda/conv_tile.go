@@ -46,7 +46,7 @@ func (c *conv) product() *gemm {
 	}
 	last := len(c.Types) - 1
 	g := &gemm{batch: c.n, m: c.o, n: c.h * c.w, k: c.c, alpha: 1, in: c.Types[0], out: c.Types[last], tf32: c.Compute == "tf32",
-		a: 1, b: 0, biasAt: Nil, add: Nil, c: last, aux: Nil}
+		a: 1, b: 0, biasAt: Nil, add: Nil, c: last, aux: Nil, sumsAt: Nil}
 	if c.kind == "dgrad" {
 		g.m, g.k, g.transA = c.c, c.o, true
 	}
