@@ -67,6 +67,7 @@ func Load(d dtype.DType, at string) string {
 	return at
 }
 
+// Store is the value v as it is stored in an element of type d.
 func Store(d dtype.DType, v string) string {
 	if Narrow(d) {
 		return fmt.Sprintf("gtc_%s_put(%s)", d, v)

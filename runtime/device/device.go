@@ -57,11 +57,11 @@ type Task struct {
 // Work is a prepared Task, to be run any number of times.
 type Work interface{ Run(s Stream) error }
 
-// Event is a point in a stream that others wait for. Graph is the recorded work of streams, to be launched as one.
-type (
-	Event uintptr
-	Graph uintptr
-)
+// Event is a point in a stream that others wait for.
+type Event uintptr
+
+// Graph is the recorded work of streams, to be launched as one.
+type Graph uintptr
 
 // Device holds the arena and runs calls. Offsets are bytes from the start of the arena. A device is used by threads that Bind
 // was called on, one at a time; streams by one thread each.
