@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "transpose16.h"
+
 enum { TILE = 1024, PARTS = 3, KSTEP = 32, UNKNOWN = -1 };
 
 static _Atomic int granted = UNKNOWN; // the kernel's answer
@@ -60,43 +62,12 @@ INLINE void split(__m512 x, __m512i part[PARTS]) {
 // pair packs the parts of x (even k) and y (odd k) into the low and high halves of 16 words.
 INLINE __m512i pair(__m512i x, __m512i y) { return _mm512_or_si512(_mm512_srli_epi32(x, 16), y); }
 
-// transpose16 transposes a 16x16 block of words in registers.
-INLINE void transpose16(__m512i r[16]) {
-	__m512i t[16];
-#pragma GCC unroll 8
-	for (int i = 0; i < 8; i++) {
-		t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-		t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-	}
-#pragma GCC unroll 4
-	for (int i = 0; i < 4; i++) {
-		r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-		r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-		r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-		r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-	}
-#pragma GCC unroll 4
-	for (int i = 0; i < 4; i++) {
-		t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
-		t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
-		t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
-		t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
-	}
-#pragma GCC unroll 4
-	for (int i = 0; i < 4; i++) {
-		r[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
-		r[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
-		r[4 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88);
-		r[12 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd);
-	}
-}
-
 // load reads n (0..16) floats.
 INLINE __m512 load(const float *p, long n) { return _mm512_maskz_loadu_ps(n <= 0 ? 0 : (__mmask16)((1u << min_l(n, 16)) - 1u), p); }
 
 // A block is a 16 x 32 piece of an operand: 16 rows of A, or 16 columns of B, by 32 k. As a tile of A, word w of row i
 // holds k = 2w and 2w+1 of row i; as a tile of B, word i of row w does. Source vectors along k give the first form and
-// vectors across k the second, and transpose16 turns one into the other. p points at the block's first element, k
+// vectors across k the second, and gtc_transpose16 turns one into the other. p points at the block's first element, k
 // advances by ks elements and the other index by os, one of which is 1; kn and on are how many of each exist.
 INLINE void pack_block(char *dst, const float *p, long ks, long os, long kn, long on, int as_b) {
 	__m512i u[PARTS][16];
@@ -134,7 +105,7 @@ INLINE void pack_block(char *dst, const float *p, long ks, long os, long kn, lon
 		if (as_b) return;
 	}
 	for (int q = 0; q < PARTS; q++) {
-		transpose16(u[q]);
+		gtc_transpose16(u[q]);
 #pragma GCC unroll 16
 		for (int i = 0; i < 16; i++) _mm512_store_si512(dst + q * TILE + i * 64, u[q][i]);
 	}

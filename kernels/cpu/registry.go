@@ -13,6 +13,7 @@ type template struct{ call, workspace any }
 // call the functions directly.
 var templates = map[string]template{
 	"Gemm":           {Gemm, GemmWorkspace},
+	"GemmHalf":       {GemmHalf, GemmHalfWorkspace},
 	"GemmAny":        {GemmAny, GemmAnyWorkspace},
 	"AttnFwd":        {AttnFwd, AttnFwdWorkspace},
 	"AttnBwd":        {AttnBwd, AttnBwdWorkspace},
@@ -61,10 +62,29 @@ func Workspace(name string, ints []int) (int, error) {
 	return int(f.Call(args)[0].Int()), nil
 }
 
-// Native reports whether the named kernel has a form for pointers of those types (f32, bf16, i64, …), in its order. Where it
-// has not, the compiler casts floats of 16 bits to float32 around the call.
-func Native(name string, types []string) bool {
-	return !slices.Contains(types, "f16") && !slices.Contains(types, "bf16")
+// halfCodes are the codes of the 16-bit floats.
+var halfCodes = map[string]int{"f16": ElemF16, "bf16": ElemBF16}
+
+// Form is the kernel that does what the named one does for pointers of those types (f32, bf16, i64, …; anything where there
+// is none), and the integers that it takes after the others. It is the same one where the types are float32, and there is
+// none, ok false, where the compiler is to cast floats of 16 bits to float32 around the call.
+func Form(name string, types []string) (form string, more []int, ok bool) {
+	half := slices.ContainsFunc(types, func(t string) bool { return halfCodes[t] != 0 })
+	if !half {
+		return name, nil, true
+	}
+	if name != "Gemm" || len(types) != 4 || types[0] != types[1] || halfCodes[types[0]] == 0 {
+		return "", nil, false
+	}
+	codes := []int{halfCodes[types[0]], ElemF32, ElemF32}
+	for i, t := range []string{types[3], types[2]} { // C, bias
+		if t == types[0] {
+			codes[1+i] = codes[0]
+		} else if t != "f32" && !(i == 1 && halfCodes[t] == 0) {
+			return "", nil, false
+		}
+	}
+	return "GemmHalf", codes, true
 }
 
 // Func returns the named kernel's Go function, for tests that call any kernel by name; nil when there is none.
