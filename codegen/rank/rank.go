@@ -337,6 +337,11 @@ func (g *generator) templateCall(op *ir.Op, impl kir.Impl) (call, error) {
 		return cl, g.gpuTemplate(op, impl, &cl)
 	}
 	cl.args = append(cl.args, arg{offset: g.plan.Workspace})
+	name, more, ok := pass.CPUForm(op, impl)
+	if !ok {
+		return cl, ir.Errorf(op.Loc, "BUG: the CPU target has no kernel for %s", op)
+	}
+	cl.name, cl.fn, cl.ints = valueNames(op.Out)+" = "+name, name, append(cl.ints, more...)
 	return cl, nil
 }
 

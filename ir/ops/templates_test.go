@@ -50,7 +50,8 @@ func native(op *ir.Op, impl kir.Impl) bool {
 			types = append(types, v.Type.DType.String())
 		}
 	}
-	return cpu.Native(impl.Template, types)
+	form, _, ok := cpu.Form(impl.Template, types)
+	return ok && form == impl.Template
 }
 
 func checkTemplate(t *testing.T, op *ir.Op, impl kir.Impl, in []*ir.Array) {

@@ -65,12 +65,16 @@ func Workspace(name string, ints []int) (int, error) {
 // halfCodes are the codes of the 16-bit floats.
 var halfCodes = map[string]int{"f16": ElemF16, "bf16": ElemBF16}
 
+// moving are the templates that compare or move elements whatever they are; the others compute in float32 and the types that
+// they have a code for.
+var moving = map[string]bool{"Take": true, "GatherRows": true, "Transpose": true, "ScatterRows": true}
+
 // Form is the kernel that does what the named one does for pointers of those types (f32, bf16, i64, …; anything where there
 // is none), and the integers that it takes after the others. It is the same one where the types are float32, and there is
 // none, ok false, where the compiler is to cast floats of 16 bits to float32 around the call.
 func Form(name string, types []string) (form string, more []int, ok bool) {
 	half := slices.ContainsFunc(types, func(t string) bool { return halfCodes[t] != 0 })
-	if !half {
+	if !half || moving[name] {
 		return name, nil, true
 	}
 	if name != "Gemm" || len(types) != 4 || types[0] != types[1] || halfCodes[types[0]] == 0 {

@@ -39,21 +39,28 @@ func (o *Options) Compute() string {
 // Native reports whether the target has a form of the template for the types that op calls it with; where it has not, the
 // op is computed in f32, between casts.
 func (o *Options) Native(op *ir.Op, impl kir.Impl) bool {
-	types := CallTypes(op, impl)
 	if o.Cuda() {
-		return cuda.Native(impl.Template, types)
+		return cuda.Native(impl.Template, CallTypes(op, impl))
 	}
+	_, _, ok := CPUForm(op, impl)
+	return ok
+}
+
+// CPUForm is the kernel of kernels/cpu that does what op's template does for the types that op has, and the integers that
+// it takes after the template's; ok is false where there is none.
+func CPUForm(op *ir.Op, impl kir.Impl) (name string, more []int, ok bool) {
 	var names []string
-	for _, d := range types {
+	for _, d := range CallTypes(op, impl) {
 		names = append(names, d.String())
 	}
-	return cpu.Native(impl.Template, names)
+	return cpu.Form(impl.Template, names)
 }
 
 // Workspace is the scratch memory that a call of op's template needs, in bytes.
 func (o *Options) Workspace(op *ir.Op, impl kir.Impl) (int, error) {
 	if !o.Cuda() {
-		return cpu.Workspace(impl.Template, impl.Ints)
+		name, more, _ := CPUForm(op, impl)
+		return cpu.Workspace(name, append(slices.Clone(impl.Ints), more...))
 	}
 	p, err := cuda.Lower(o.Call(op, impl))
 	if err != nil {
