@@ -46,6 +46,7 @@ void gtc_host_copy_wait(int groups);
 void* gtc_host_shared(gtc_host_site* site);
 void* gtc_host_dynamic(void);
 void gtc_host_atomic(const void* p, int bytes);
+void gtc_host_volatile(const void* p, int bytes);
 void gtc_host_fence(void);
 void gtc_host_misaligned(const void* p, int bytes);
 }
@@ -281,7 +282,9 @@ GTC_HOST_ATOMIC u64 atomic_cas(u64* p, u64 expected, u64 x) {
 }
 
 template <class T> GTC_HOST_ATOMIC T load_volatile(const T* p) {
-	GTC_HOST_TOUCH(p);
+#ifdef GTC_HOST_CHECK
+	gtc_host_volatile(p, sizeof *p);
+#endif
 	return *const_cast<const volatile T*>(p);
 }
 

@@ -39,6 +39,12 @@ func TestFaults(t *testing.T) {
 			[]string{"race on shared tile"}},
 		{"copy_over_readers", "GTC_SHARED(float, tile, [256]);\nint t = threadIdx.x;\ntile[t] = 0;\nsync();\ny[t] = tile[63 - t];\nif (t >= 48) {\ncp_async16(tile + 4 * (t - 48), y, true);\n}\ncp_async_commit();\ncp_async_wait<0>();",
 			[]string{"race on shared tile"}},
+		{"blocks_write_one_word", "y[threadIdx.x] = blockIdx.x;",
+			[]string{"race on pointer-0, byte 0 of 512: thread (0,0,0) of block (0,0,0) writes", "thread (0,0,0) writes", "nothing that orders them"}},
+		{"blocks_add_without_atomic", "if (threadIdx.x == 0) {\ny[0] += 1;\n}", []string{"race on pointer-0, byte 0", "of block (0,0,0) writes"}},
+		{"block_reads_what_another_writes", "y[blockIdx.x * 64 + threadIdx.x] = y[(1 - blockIdx.x) * 64 + threadIdx.x];", []string{"race on pointer-0", "of block (0,0,0) "}},
+		{"warps_race_in_global_memory", "y[threadIdx.x ^ 32] = 1;\nif (blockIdx.x == 0) {\ny[threadIdx.x] += 1;\n}", []string{"race on pointer-0", "with nothing that orders"}},
+		{"count_without_fence", "y[1 + blockIdx.x] = 1;\nsync();\nif (threadIdx.x == 0 && atomic_inc((u32*)y) == 1) {\ny[3] = y[1] + y[2];\n}", []string{"race on pointer-0"}},
 		{"too_much_shared", "GTC_SHARED(float, big, [13000]);\nbig[threadIdx.x] = 0;", []string{"more than 49152 bytes"}},
 	}
 	var run []*Case
@@ -65,8 +71,10 @@ func TestFaults(t *testing.T) {
 // TestNoFaults: what looks like those faults and is right.
 func TestNoFaults(t *testing.T) {
 	runAll(t,
-		one("own_word", 2, 64, 0, "float* y", "GTC_SHARED(float, tile, [64]);\nint t = threadIdx.x;\ntile[t] = t;\ny[t] = tile[t];", floats(64)),
-		one("in_warp", 2, 64, 0, "float* y", "GTC_SHARED(float, tile, [64]);\nint t = threadIdx.x;\ntile[t] = t;\nsync_warp();\nfloat v = tile[t ^ 1];\nsync_warp();\ntile[t] = v;", floats(64)),
+		one("own_word", 1, 64, 0, "float* y", "GTC_SHARED(float, tile, [64]);\nint t = threadIdx.x;\ntile[t] = t;\ny[t] = tile[t];", floats(64)),
+		one("last_block", 4, 64, 0, "float* y", "GTC_SHARED(bool, last, );\nif (threadIdx.x == 0) {\ny[4 + blockIdx.x] = 1;\nfence();\nlast = atomic_inc((u32*)y) == 3;\n}\nsync();\nif (last && threadIdx.x == 0) {\nfence();\ny[1] = y[4] + y[5] + y[6] + y[7];\n}", make([]byte, 256)),
+		one("sums", 4, 64, 0, "float* y", "atomic_add(y, 1.0f);", floats(64)),
+		one("in_warp", 1, 64, 0, "float* y", "GTC_SHARED(float, tile, [64]);\nint t = threadIdx.x;\ntile[t] = t;\nsync_warp();\nfloat v = tile[t ^ 1];\nsync_warp();\ntile[t] = v;", floats(64)),
 		one("neighbours", 1, 64, 0, "gtc::bf16* y", "GTC_SHARED(bf16, h, [64]);\nint t = threadIdx.x;\nh[t] = from_float<bf16>(t);\nsync();\ny[t] = h[63 - t];", make([]byte, 128)),
 		one("constant_table", 1, 64, 0, "float* y", "static const float table[4] = {1, 2, 3, 4};\ny[threadIdx.x] = table[threadIdx.x % 4];", floats(64)),
 		one("local_array", 1, 64, 0, "float* y", "float a[8];\nfor (int i = 0; i < 8; i++) {\na[i] = y[i];\n}\nsync();\ny[threadIdx.x] = a[threadIdx.x % 8];", floats(64)),

@@ -76,6 +76,9 @@ func RunAll(t testing.TB, cases []*Case) {
 			t.Fatal(err)
 		}
 	}
+	if os.Getenv(Profile) != "" {
+		logProfile(t, image, r.accesses)
+	}
 }
 
 // named matches the word that stands for a kernel's name in its text.
@@ -115,6 +118,7 @@ func Source(cases []*Case) (string, [][]string) {
 type run struct {
 	dir, image, runner string
 	cases              []*Case
+	accesses           []access // that were counted
 }
 
 // start runs the cases from number from on and gives the number of the next one, after one that crashed.
@@ -143,6 +147,10 @@ func (r *run) start(ctx context.Context, from int, names [][]string) (int, error
 			at, _ = strconv.Atoi(rest)
 		case "fault":
 			r.cases[at].Err = fmt.Errorf("%s: %s", r.cases[at].Name, standin.Lines(rest, r.image))
+		case "profile":
+			if a, ok := parseAccess(rest); ok {
+				r.accesses = append(r.accesses, a)
+			}
 		case "end":
 			ended = true
 		}

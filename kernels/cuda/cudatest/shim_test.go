@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -308,3 +309,32 @@ for (int i = 0; i < 4; i++) {
 		}
 	}
 }
+
+// TestProfile counts sectors and passes of accesses whose numbers are known.
+func TestProfile(t *testing.T) {
+	t.Setenv(Profile, "1")
+	rec := &recorder{TB: t}
+	c := one("accesses", 1, 32, 0, "float* y", `
+GTC_SHARED(float, s, [32 * 32]);
+int t = threadIdx.x;
+s[t * 32] = y[t * 8];
+sync();
+y[t] = s[t] + s[t * 32];`, floats(256))
+	RunAll(rec, []*Case{c})
+	if c.Err != nil {
+		t.Fatal(c.Err)
+	}
+	for _, want := range []string{"shared:      1 requests,      128 bytes,      32 passes of       1 at best", "global:      1 requests,      128 bytes,      32 sectors of       4 at best"} {
+		if !strings.Contains(rec.text, want) {
+			t.Errorf("the log lacks %q:%s", want, rec.text)
+		}
+	}
+}
+
+// recorder keeps what a test logs.
+type recorder struct {
+	testing.TB
+	text string
+}
+
+func (r *recorder) Log(args ...any) { r.text += fmt.Sprint(args...) }

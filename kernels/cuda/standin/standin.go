@@ -212,7 +212,7 @@ func ImageFile(ctx context.Context, text string, o Options) (string, error) {
 		return "", err
 	}
 	var objects []string
-	for _, name := range []string{"engine", "exchange", "check"} {
+	for _, name := range []string{"engine", "fibres", "exchange", "check", "profile"} {
 		o, err := b.object(ctx, name)
 		if err != nil {
 			return "", err

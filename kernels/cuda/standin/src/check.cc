@@ -2,7 +2,11 @@
 // library of the compiler takes part.
 #include <link.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <time.h>
+
+#include <algorithm>
+#include <map>
 
 #include "engine.h"
 
@@ -138,34 +142,136 @@ static void touch_shared(uintptr_t a, size_t n, bool write, bool atomic, uint32_
 	}
 }
 
-// touch_global looks the address up among the memory that kernels may touch.
-static void touch_global(uintptr_t a, size_t n, bool write, uint32_t pc) {
-	static thread_local size_t last = 0;
-	if (last < range_count && ranges[last].low <= a && a + n <= ranges[last].high) {
-		return;
+// Global memory.
+
+// shadows has the cells of each range, which outlive launches.
+struct Shadow {
+	Far* cells = nullptr;
+	size_t bytes = 0;
+};
+static std::vector<Far*> shadows;
+
+// kMaxShadowed is the largest memory whose bytes are watched for races.
+constexpr size_t kMaxShadowed = 16 << 20;
+
+void check_launch() {
+	static std::map<uintptr_t, Shadow>& known = *new std::map<uintptr_t, Shadow>;
+	Worker* w = self;
+	w->launch_epoch = w->epoch;
+	w->begun.clear();
+	w->fenced = false;
+	shadows.assign(range_count, nullptr);
+	for (size_t i = 0; i < range_count; i++) {
+		size_t n = ranges[i].high - ranges[i].low;
+		if (n > kMaxShadowed) {
+			continue;
+		}
+		Shadow& s = known[ranges[i].low];
+		if (s.bytes < n) {
+			if (s.cells != nullptr) {
+				munmap(s.cells, s.bytes * sizeof(Far));
+			}
+			void* p = mmap(nullptr, n * sizeof(Far), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+			s = p == MAP_FAILED ? Shadow() : Shadow{(Far*)p, n};
+		}
+		shadows[i] = s.cells;
 	}
-	size_t low = 0, high = range_count;  // the first range that ends after a is among them
-	while (low < high) {
-		size_t mid = (low + high) / 2;
-		if (ranges[mid].high > a) {
-			high = mid;
-		} else {
-			low = mid + 1;
+}
+
+// name_far names a thread that did something in an epoch of this launch.
+static std::string name_far(int thread, uint32_t epoch) {
+	const Worker* w = self;
+	std::string name = name_thread(thread);
+	if (epoch < w->first_epoch) {
+		size_t b = size_t(std::upper_bound(w->begun.begin(), w->begun.end(), epoch) - w->begun.begin()) - 1;
+		size_t x = gridDim.x, y = gridDim.y;
+		name += " of block (" + std::to_string(b % x) + "," + std::to_string(b / x % y) + "," + std::to_string(b / (x * y)) + ")";
+	}
+	return name;
+}
+
+[[noreturn]] static void far_race(const gtc_image_range& r, uintptr_t a, const Far& c, bool write, bool other_writes, uint32_t pc) {
+	int other = other_writes ? c.writer : c.reader;
+	uint32_t epoch = other_writes ? c.write_epoch : c.read_epoch;
+	fault("race on %s, byte %zu of %zu: %s %s (%s), %s %s (%s), with nothing that orders them", r.name, a - r.low, r.high - r.low,
+	      name_far(other, epoch).c_str(), other_writes ? "writes" : "reads", place(other_writes ? c.write_pc : c.read_pc).c_str(),
+	      name_thread(self->now).c_str(), write ? "writes" : "reads", place(pc).c_str());
+}
+
+// far_apart reports whether an access by thread other in an epoch is not ordered before one now. Threads of one warp are taken
+// to be in order; so are blocks in a kernel whose blocks fence and then count, after they have counted.
+static bool far_apart(int other, uint32_t epoch) {
+	const Worker* w = self;
+	if (epoch <= w->launch_epoch) {
+		return false;
+	}
+	if (epoch < w->first_epoch) {
+		return !(w->fenced && w->took_turn);
+	}
+	return epoch == w->epoch && other / kWarp != w->now / kWarp;
+}
+
+static void touch_far(const gtc_image_range& r, Far* c, uintptr_t a, size_t n, bool write, bool atomic, uint32_t pc) {
+	Worker* w = self;
+	int t = w->now;
+	for (; n > 0; n--, c++, a++) {
+		if (!(atomic && c->atomic) && far_apart(c->writer, c->write_epoch)) {
+			far_race(r, a, *c, write, true, pc);
+		}
+		bool read_here = c->read_epoch > w->launch_epoch;
+		if (write) {
+			if (read_here && (far_apart(c->reader, c->read_epoch) || (c->many_blocks && !(w->fenced && w->took_turn)) ||
+					  (c->many_warps && c->read_epoch == w->epoch))) {
+				far_race(r, a, *c, write, false, pc);
+			}
+			if (atomic && !c->atomic && c->write_epoch >= w->first_epoch) {
+				continue;  // as in shared memory
+			}
+			c->write_epoch = w->epoch;
+			c->writer = uint16_t(t);
+			c->write_pc = pc;
+			c->atomic = atomic;
+			continue;
+		}
+		c->many_blocks = read_here && (c->many_blocks || c->read_epoch < w->first_epoch);
+		c->many_warps = c->read_epoch == w->epoch && (c->many_warps || c->reader / kWarp != t / kWarp);
+		c->read_epoch = w->epoch;
+		c->reader = uint16_t(t);
+		c->read_pc = pc;
+	}
+}
+
+// touch_global looks the address up among the memory that kernels may touch.
+static void touch_global(uintptr_t a, size_t n, bool write, bool atomic, uint32_t pc) {
+	static thread_local size_t last = 0;
+	size_t at = last;
+	if (at >= range_count || ranges[at].low > a || a + n > ranges[at].high) {
+		size_t high = range_count;  // the first range that ends after a is among those from at on
+		for (at = 0; at < high;) {
+			size_t mid = (at + high) / 2;
+			if (ranges[mid].high > a) {
+				high = mid;
+			} else {
+				at = mid + 1;
+			}
 		}
 	}
-	if (low < range_count && ranges[low].low <= a && a + n <= ranges[low].high) {
-		last = low;
+	if (at < range_count && ranges[at].low <= a && a + n <= ranges[at].high) {
+		last = at;
+		if (shadows[at] != nullptr) {
+			touch_far(ranges[at], shadows[at] + (a - ranges[at].low), a, n, write, atomic, pc);
+		}
 		return;
 	}
 	if (!write && own().low <= a && a + n <= own().high) {
 		return;
 	}
 	std::string near = "near nothing";
-	if (low > 0 && (low == range_count || a - ranges[low - 1].high < ranges[low].low - a)) {
-		near = std::to_string(a - ranges[low - 1].high) + " bytes after the end of " + ranges[low - 1].name;
-	} else if (low < range_count) {
-		near = a < ranges[low].low ? std::to_string(ranges[low].low - a) + " bytes before " + ranges[low].name
-					   : std::string("over the end of ") + ranges[low].name;
+	if (at > 0 && (at == range_count || a - ranges[at - 1].high < ranges[at].low - a)) {
+		near = std::to_string(a - ranges[at - 1].high) + " bytes after the end of " + ranges[at - 1].name;
+	} else if (at < range_count) {
+		near = a < ranges[at].low ? std::to_string(ranges[at].low - a) + " bytes before " + ranges[at].name
+					  : std::string("over the end of ") + ranges[at].name;
 	}
 	fault("%s %s %zu bytes at %p, outside of all memory: %s (%s)", name_thread(self->now).c_str(), write ? "writes" : "reads", n,
 	      (void*)a, near.c_str(), place(pc).c_str());
@@ -183,16 +289,25 @@ void check_access(const void* p, size_t n, bool write, bool atomic, uintptr_t pc
 	if (a - uintptr_t(w->current->stack) < kStack || a - uintptr_t(&gtc_host_here) < sizeof gtc_host_here) {
 		return;
 	}
+	if (profiling && !atomic) {
+		profile_access(a, n, a - uintptr_t(w->shared) < kShared, relative(pc));
+	}
 	if (a - uintptr_t(w->shared) < kShared) {
 		touch_shared(a, n, write, atomic, relative(pc));
 		return;
 	}
-	touch_global(a, n, write, relative(pc));
+	touch_global(a, n, write, atomic, relative(pc));
 }
 
 void check_copy_begins(const Copy& c, uintptr_t pc) {
+	if (profiling) {
+		profile_access(uintptr_t(c.to), c.bytes, true, relative(pc));
+		if (c.valid) {
+			profile_access(uintptr_t(c.from), c.bytes, false, relative(pc) + 1);  // apart from the other, on the same line
+		}
+	}
 	if (c.valid) {
-		touch_global(uintptr_t(c.from), c.bytes, false, relative(pc));
+		touch_global(uintptr_t(c.from), c.bytes, false, false, relative(pc));
 	}
 	touch_shared(uintptr_t(c.to), c.bytes, true, false, relative(pc));
 	for (int i = 0; i < c.bytes; i++) {
@@ -214,8 +329,18 @@ void check_copy_ends(const Copy& c) {
 using namespace engine;
 
 extern "C" {
-void gtc_host_atomic(const void* p, int bytes) { check_access(p, bytes, true, true, uintptr_t(__builtin_return_address(0))); }
-void gtc_host_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void gtc_host_atomic(const void* p, int bytes) {
+	self->took_turn = true;
+	check_access(p, bytes, true, true, uintptr_t(__builtin_return_address(0)));
+}
+void gtc_host_volatile(const void* p, int bytes) {
+	self->took_turn = true;
+	check_access(p, bytes, false, true, uintptr_t(__builtin_return_address(0)));
+}
+void gtc_host_fence() {
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	self->fenced = true;
+}
 
 #define PC uintptr_t(__builtin_return_address(0))
 #define ACCESSES(N)                                                                            \

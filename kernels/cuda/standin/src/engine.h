@@ -14,6 +14,7 @@
 namespace engine {
 
 constexpr int kMaxThreads = 1024, kWarp = 32, kMaxWarps = kMaxThreads / kWarp;
+constexpr unsigned kMaxArguments = 512;
 constexpr size_t kStack = 256 << 10;  // address space of one fibre
 
 // The shared memory of a block: static arrays from the start on, dynamic memory from kDynamic on.
@@ -73,6 +74,13 @@ struct Cell {
 	bool atomic, many_lanes, many_warps, pending;
 };
 
+// Far is what a check knows of a byte of global memory. The epoch tells the block, too.
+struct Far {
+	uint32_t write_epoch, read_epoch, write_pc, read_pc;
+	uint16_t writer, reader;
+	bool atomic, many_warps, many_blocks;
+};
+
 struct Object {
 	uintptr_t low, high;
 	const char* name;
@@ -104,6 +112,9 @@ struct Worker {
 	// Of checks.
 	Cell* cells;
 	uint32_t epoch, first_epoch;  // first_epoch is that in which the block began
+	uint32_t launch_epoch;        // that before its first block
+	std::vector<uint32_t> begun;  // by block: the epoch in which it began
+	bool fenced, took_turn;       // a block of the launch fenced; this one has done an atomic operation
 	uint64_t accesses;
 	double deadline;
 };
@@ -114,6 +125,13 @@ extern __thread Worker* self __attribute__((tls_model("initial-exec")));
 extern const gtc_image_range* ranges;
 extern size_t range_count;
 extern const bool checked;
+
+// fresh makes a fibre begin with entry when it is switched to; unpark gives one that is not in use and runs fibre_main, which
+// calls kernels. gtc_host_switch leaves this stack for another.
+void fresh(Fibre* f, void (*entry)());
+Fibre* unpark(Worker* w);
+void fibre_main();
+extern "C" void gtc_host_switch(void** save, void* load);
 
 // fault gives the block up and never returns.
 [[noreturn]] void fault(const char* format, ...) __attribute__((format(printf, 1, 2)));
@@ -127,8 +145,15 @@ void perform(Worker* w, int warp);
 
 // check_* are called by kernels compiled with checks, and for what the engine itself does to memory for them.
 void check_access(const void* p, size_t bytes, bool write, bool atomic, uintptr_t pc);
+void check_launch();
 void check_copy_begins(const Copy& c, uintptr_t pc);
 void check_copy_ends(const Copy& c);
 double seconds();
+
+// profile_* count, where GTC_HOST_PROFILE is set, how the lanes of a warp share their accesses to memory.
+extern const bool profiling;
+void profile_access(uintptr_t address, size_t bytes, bool shared, uint32_t pc);
+void profile_block();   // at the end of a block
+void profile_launch();  // at the end of a launch: prints
 
 }  // namespace engine
