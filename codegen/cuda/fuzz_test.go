@@ -278,7 +278,7 @@ func TestRandomKernels(t *testing.T) {
 	sizes := []struct{ rows, cols []int }{
 		{[]int{3}, []int{5}}, {[]int{40}, []int{64}}, {[]int{5, 6}, []int{96}}, {[]int{7}, []int{768}}, {[]int{300}, []int{33}},
 		{[]int{9}, []int{4, 8, 16}}, {[]int{5}, []int{1600}}, {[]int{3}, []int{20000}}, {[]int{2, 3, 4}, []int{2, 24}}, {[]int{1000}, []int{8}},
-		{[]int{3}, []int{4099}},
+		{[]int{3}, []int{4099}}, {[]int{5}, []int{36000}}, {[]int{2}, []int{3, 6500}},
 	}
 	for _, s := range sizes {
 		for reduces := range 3 {

@@ -26,7 +26,9 @@ func Kernels(name string, k *kir.Kernel) (list []cuda.Kernel, workspace int, err
 		}
 	}
 	p := newPrinter(name, k)
-	switch {
+	switch pieces := p.pieces(); {
+	case p.has("reduce") && pieces > 1:
+		p.splitRows(pieces)
 	case p.has("reduce"):
 		p.rows()
 	case p.has("acc") && !p.allScalar():

@@ -8,10 +8,13 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
-// Limits of row kernels: elements of a row that one thread keeps in registers, and registers that all it keeps may take.
+// Limits of row kernels: elements of a row that one thread keeps in registers, in a warp and in a block; registers that all it
+// keeps may take, and all that it accumulates. Beside them some 40 are needed.
 const (
-	maxHeld = 32
-	maxKept = 80
+	maxHeld   = 32
+	blockHeld = 16
+	maxKept   = 80
+	maxAccs   = 128
 )
 
 // rowPlan says which threads work on a row and what they remember.
@@ -94,12 +97,8 @@ func (r *rowPlan) exchanges() bool { return r.apart && r.lanes > 1 || !r.apart &
 func (p *printer) planRows() *rowPlan {
 	r := &rowPlan{kept: map[int]int{}, fetched: map[int]bool{}, declared: map[int]bool{}}
 	rows, elems := p.k.Rows(), p.k.RowElems()
-	last := len(p.k.Dims) - 1
-	for last > 0 && p.k.Dims[last] == 1 {
-		last--
-	}
 	r.dims, r.local = p.rowDim, p.outDim
-	r.apart = !p.k.Row[last] && rows > 1 && (p.allScalar() || !p.has("acc"))
+	r.apart = !p.k.Row[lastDim(p.k)] && rows > 1 && (p.allScalar() || !p.has("acc"))
 	if r.apart {
 		r.v = 1
 		p.layApart(r, rows, elems)
@@ -108,8 +107,9 @@ func (p *printer) planRows() *rowPlan {
 		r.v = p.width(p.rowDim, insts, false)
 		p.layAlong(r, rows, elems)
 	}
-	p.keepAll(r)
-	if p.accRegisters(r) > maxKept {
+	accs := p.accRegisters(r)
+	p.keepAll(r, min(maxKept, maxAccs+32-accs))
+	if accs > maxAccs {
 		r.memory = true
 		r.rows = 1
 		r.lanes = max(32, min(512, powerOf2((elems+r.v-1)/r.v)))
@@ -117,8 +117,8 @@ func (p *printer) planRows() *rowPlan {
 	r.finishLayout(elems)
 	r.blocks = (rows + r.rows - 1) / r.rows
 	r.copies = r.blocks
-	for _, n := range p.accs() {
-		r.copies = min(r.copies, 264, kir.DeviceCopies(p.k.Params[p.k.Insts[n].Param].Elems, rows, elems))
+	for _, n := range p.accs() { // a grid of some 1024 threads for each multiprocessor goes through the rows
+		r.copies = min(r.copies, 132*1024/(r.lanes*r.rows), kir.DeviceCopies(p.k.Params[p.k.Insts[n].Param].Elems, rows, elems))
 	}
 	return r
 }
@@ -142,15 +142,33 @@ func (p *printer) layAlong(r *rowPlan, rows, elems int) {
 	case elems <= 32*maxHeld:
 		r.lanes = min(32, powerOf2(vectors))
 		r.rows = blockThreads / r.lanes
-		for r.rows*r.lanes > 64 && rows/r.rows < 264 {
+		r.finishLayout(elems)
+		for r.rows*r.lanes > 64 && (rows/r.rows < 264 || r.rows*r.lanes > 128 && p.accRegisters(r) > 40) {
 			r.rows /= 2
 		}
 	case vectors > 512*max(1, maxHeld/r.v):
 		r.lanes, r.rows = 512, 1
 	default:
-		r.lanes, r.rows = max(64, min(512, powerOf2(vectors)/2)), 1
+		r.lanes, r.rows = blockLanes(vectors, r.v), 1
 	}
 	r.finishLayout(elems)
+}
+
+// blockLanes is how many threads share a row of so many vectors of v elements: whole warps, of which few are idle, each thread
+// with some blockHeld elements.
+func blockLanes(vectors, v int) int {
+	best, least := 512, 1<<30
+	for c := 1; c*v <= maxHeld; c++ {
+		lanes := ((vectors+c-1)/c + 31) &^ 31
+		if lanes > 512 || lanes < 64 && c > 1 {
+			continue
+		}
+		cost := lanes*c*16/vectors*4 + max(c*v-blockHeld, blockHeld-c*v)/8
+		if cost < least {
+			best, least = lanes, cost
+		}
+	}
+	return best
 }
 
 // layApart gives neighbouring rows to neighbouring threads, since it is rows that lie side by side in memory.
@@ -209,18 +227,22 @@ func (p *printer) stages(kept map[int]int) (used [][]int, when map[int][]int, al
 	return used, when, all
 }
 
-// keepAll marks loads that several stages need, then costly values, to stay in registers as long as there is room.
-func (p *printer) keepAll(r *rowPlan) {
-	room := maxKept
+// keepAll marks loads that several stages need, those of the row first, then costly values, to stay in registers as long as
+// there is room.
+func (p *printer) keepAll(r *rowPlan, room int) {
 	held := r.rounds * r.v
 	if r.looped() {
 		room = 0
 	}
 	_, when, _ := p.stages(r.kept)
-	for n, in := range p.k.Insts {
-		if cost := (held*p.k.Insts[n].DType.Size() + 3) / 4; in.Op == "load" && len(when[n]) > 1 && cost <= room {
-			r.kept[n] = when[n][0]
-			room -= cost
+	for _, ofRow := range []bool{true, false} {
+		for n, in := range p.k.Insts {
+			own := slices.ContainsFunc(p.outDim, func(d int) bool { return d < len(in.Access.Strides) && in.Access.Strides[d] != 0 })
+			cost := (held*in.DType.Size() + 3) / 4
+			if in.Op == "load" && own == ofRow && len(when[n]) > 1 && cost <= room {
+				r.kept[n] = when[n][0]
+				room -= cost
+			}
 		}
 	}
 	for n, in := range p.k.Insts {
