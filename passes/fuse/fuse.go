@@ -34,6 +34,7 @@ func Run(c *pass.Context) error {
 		fu := &fuser{c: c, f: f, of: map[*ir.Op]*node{}, impl: map[*ir.Op]kir.Impl{}, apart: map[*ir.Op]bool{}}
 		fu.materialise()
 		fu.build()
+		fu.siblings()
 		fu.sink()
 		fu.order()
 	}
