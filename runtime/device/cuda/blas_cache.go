@@ -54,8 +54,13 @@ type choices struct {
 	list map[string]choice
 }
 
-// openChoices reads the file of choices for a device.
+// openChoices reads the file of choices of products for a device.
 func openChoices(device, driver string, version int) *choices {
+	return choicesIn(fmt.Sprintf("products %s cuda%s cublaslt%d", device, driver, version))
+}
+
+// choicesIn reads the file of choices of that name, less what names of files do not have.
+func choicesIn(name string) *choices {
 	c := &choices{list: map[string]choice{}}
 	dir := os.Getenv(cacheVariable)
 	if dir == "off" {
@@ -74,7 +79,7 @@ func openChoices(device, driver string, version int) *choices {
 		}
 		return '-'
 	}
-	c.file = filepath.Join(dir, strings.Map(clean, fmt.Sprintf("products %s cuda%s cublaslt%d", device, driver, version))+".json")
+	c.file = filepath.Join(dir, strings.Map(clean, name)+".json")
 	c.read()
 	return c
 }

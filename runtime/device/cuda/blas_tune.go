@@ -27,6 +27,7 @@ type libraries struct {
 	choices  *choices
 	products []*product
 	warm     map[string]bool // products whose kernels are loaded
+	dnn      dnnLibrary
 }
 
 func (l *libraries) close() {
@@ -36,6 +37,7 @@ func (l *libraries) close() {
 	if l.blas != nil {
 		l.blas.call(blasDestroy, l.blas.handle)
 	}
+	l.dnn.close()
 	*l = libraries{}
 }
 
