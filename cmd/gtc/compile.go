@@ -36,7 +36,7 @@ to one, bin/ranks, which is the rank that RANK says, or the name it was started 
 	m.optimizerFlags(fs)
 	fs.IntVar(&m.opt.Pass.Threads, "threads", 0, "threads of each rank when gtc run starts it; 0 is its share of the processors")
 	fs.BoolVar(&m.opt.Pass.Forward, "forward", false, "keep the plain forward pass in the program, for gtc run --dump-forward")
-	fs.StringVar(&m.opt.Comm, "comm", "local", "`LIBRARY` by which the ranks talk: local (shared memory, TCP between hosts) or mpi (an installed MPI; start the ranks with mpirun)")
+	fs.StringVar(&m.opt.Comm, "comm", "", "`LIBRARY` by which the ranks talk: local (shared memory, TCP between hosts), mpi (an installed MPI; start the ranks with mpirun) or, with --target cuda, nccl; the default is local, for GPUs nccl where that is found and serves")
 	fs.BoolVar(&noBuild, "no-build", false, "write the folder without building the programs")
 	m.passFlags(fs)
 	fs.BoolVarP(&verbose, "verbose", "v", false, "print what each pass did and did not do, and the time it took")

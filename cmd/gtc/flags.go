@@ -11,6 +11,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/spf13/pflag"
 )
 
@@ -197,14 +198,12 @@ func (m *modelFlags) supported() error {
 		return unsupported("--precision fp16")
 	case m.memory != "":
 		return unsupported("--memory")
-	case m.opt.Comm == "nccl":
-		return unsupported("--comm nccl (it comes with --target cuda)")
+	case m.opt.Comm == "nccl" && m.target != pass.CUDA:
+		return compiler.Input(errors.New("--comm nccl is for --target cuda"))
+	case !slices.Contains([]string{"", "local", "mpi", "nccl"}, m.opt.Comm):
+		return compiler.Input(fmt.Errorf("--comm %q: it is local, mpi or nccl", m.opt.Comm))
 	}
-	switch m.opt.Comm {
-	case "", "local", "mpi":
-		return nil
-	}
-	return compiler.Input(fmt.Errorf("--comm %q: it is local or mpi", m.opt.Comm))
+	return nil
 }
 
 // ruleFlags are the optimizer's flags that not every rule reads, and scheduleFlags those of the schedule, by what reads them.

@@ -13,6 +13,7 @@ const (
 	abiPath    = "github.com/gtc-compiler/gtc/runtime/abi"
 	devicePath = "github.com/gtc-compiler/gtc/runtime/device"
 	cudaPath   = "github.com/gtc-compiler/gtc/runtime/device/cuda"
+	ncclPath   = "github.com/gtc-compiler/gtc/distributed/comm/nccl"
 )
 
 // work is the field of a call that says what the GPU does.

@@ -132,6 +132,7 @@ func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 	f.Comment("// plan is gtc.json, the same for every rank.\n//\n//go:embed plan.json")
 	f.Var().Id("plan").Index().Byte()
 	if g.gpu != nil {
+		f.Anon(ncclPath)
 		g.gpu.printDevice(f)
 	}
 	for _, p := range programs {

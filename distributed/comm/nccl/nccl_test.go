@@ -1,15 +1,18 @@
 package nccl
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
@@ -173,5 +176,104 @@ func TestNames(t *testing.T) {
 	_, err := comm.Connect(comm.Options{World: 2, Port: 1, Transport: "smoke signals"})
 	if err == nil || err.Error() != `transport "smoke signals" is none of auto, shm, tcp, nccl (GTC_COMM)` {
 		t.Error(err)
+	}
+}
+
+// TestOnDevice has calls on devices' memory, which the stand-in's is like any other.
+func TestOnDevice(t *testing.T) {
+	if os.Getenv(realVariable) != "" {
+		t.Skip("the memory of this test is the stand-in's")
+	}
+	lib, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, err := lib.cuda.Device(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	context, err := lib.cuda.Retain(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 3
+	world, at := comm.InProcess(n), func(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }
+	errs := each(n, func(r int) error {
+		runtime.LockOSThread()
+		bind := func() error { return lib.cuda.SetContext(context) }
+		if err := bind(); err != nil {
+			return err
+		}
+		c, err := openDevice(world[r], bind)
+		if err != nil {
+			return err
+		}
+		stream, err := lib.cuda.NewStream(0)
+		if err != nil {
+			return err
+		}
+		call := func(op comm.Op, dt comm.DType, dst, src []byte, bytes, root int) {
+			d := &comm.DeviceCall{Op: op, DType: dt, Root: root, Bytes: bytes, Stream: stream}
+			if dst != nil {
+				d.Dst = at(dst)
+			}
+			if src != nil {
+				d.Src = at(src)
+			}
+			err = errors.Join(err, c.Enqueue(d))
+		}
+		sum, gathered, part, moved := make([]byte, 12), make([]byte, 3*n), make([]byte, 4), make([]byte, n)
+		for i := range 3 {
+			sum[4*i] = byte(10*i + r)
+		}
+		call(comm.OpReduceScatter, comm.I32, part, sum, 12, 0)
+		call(comm.OpAllReduce, comm.I32, sum, nil, 12, 0)
+		call(comm.OpAllGather, comm.U8, gathered, []byte{byte(r), 7, byte(2 * r)}, 3, 0)
+		call(comm.OpAllToAll, comm.U8, moved, []byte{byte(10 * r), byte(10*r + 1), byte(10*r + 2)}, n, 0)
+		got := []byte{0}
+		if r == 0 {
+			call(comm.OpSend, comm.U8, nil, []byte{99}, 1, 1)
+		} else if r == 1 {
+			call(comm.OpRecv, comm.U8, got, nil, 1, 0)
+		}
+		switch {
+		case err != nil:
+		case sum[0] != 3 || sum[4] != 33 || sum[8] != 63 || part[0] != []byte{3, 33, 63}[r]:
+			err = fmt.Errorf("the sums are %v, part %v", sum, part)
+		case !bytes.Equal(gathered, []byte{0, 7, 0, 1, 7, 2, 2, 7, 4}) || !bytes.Equal(moved, []byte{byte(r), byte(10 + r), byte(20 + r)}):
+			err = fmt.Errorf("gathered %v, moved %v", gathered, moved)
+		case r == 1 && got[0] != 99:
+			err = fmt.Errorf("received %v", got)
+		case c.Enqueue(&comm.DeviceCall{Op: comm.OpAllReduce, DType: comm.I16, Bytes: 2}) == nil:
+			err = errors.New("NCCL adds i16")
+		case c.Failed() != nil:
+			err = c.Failed()
+		}
+		return errors.Join(err, c.Close())
+	})
+	for r, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+// TestSuits: NCCL is for ranks with the same version of it, and before 2.30 for those that share no GPU.
+func TestSuits(t *testing.T) {
+	a, b := [16]byte{1}, [16]byte{2}
+	for want, ranks := range map[string][]comm.DeviceState{
+		"":                   {{ID: a, Version: 22803}, {ID: b, Version: 22803}},
+		"rank 1 has no NCCL": {{ID: a, Version: 22803}, {ID: b}},
+		"rank 0 has NCCL 2.28.3, rank 1 has 2.27.0":                             {{ID: a, Version: 22803}, {ID: b, Version: 22700}},
+		"ranks 0 and 2 share a GPU, which NCCL 2.28.3 refuses (2.30 allows it)": {{ID: a, Version: 22803}, {ID: b, Version: 22803}, {ID: a, Version: 22803}},
+	} {
+		err := suits(ranks)
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	t.Setenv(shareVariable, "")
+	if err := suits([]comm.DeviceState{{ID: a, Version: 23000}, {ID: a, Version: 23000}}); err != nil || os.Getenv(shareVariable) != "1" {
+		t.Errorf("NCCL 2.30: %v, %s=%s", err, shareVariable, os.Getenv(shareVariable))
 	}
 }
