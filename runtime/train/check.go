@@ -23,8 +23,15 @@ import (
 // that are spread over ranks or micro-batches put together.
 func (s *session) fixedBatch() error {
 	t := &trainer{session: s, saved: -1}
-	if err := t.functions(); err != nil {
+	err := t.functions()
+	if err == nil {
+		t.pace, err = t.newPacer()
+	}
+	if err != nil {
 		return err
+	}
+	if t.pace != nil {
+		defer t.pace.close()
 	}
 	batch, err := readBatch(s.cfg.fixedBatch, t.feed.inputs)
 	if err != nil {
@@ -61,6 +68,12 @@ func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
 	t.feed.fresh()
 	if err := t.choose(); err != nil {
 		return err
+	}
+	if t.pace != nil && first == nil {
+		if err := t.pace.fixed(batch); err != nil {
+			return err
+		}
+		return t.finished()
 	}
 	for i := range t.actions {
 		a := &t.actions[i]

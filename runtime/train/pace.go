@@ -13,6 +13,7 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/device"
+	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
 // pacer queues training steps on a device without waiting for each. The batch of the next step is on its way to the device
@@ -27,6 +28,7 @@ type pacer struct {
 	ring               [pace]past
 	issued, seen       int // steps queued, and looked at
 	recordings         map[*function]*recording
+	filled             bool  // the inbox has the fixed batch
 	words              []int // first status word of each action's copy; -1 for none
 	inputs             []read
 }
@@ -57,6 +59,7 @@ func (t *trainer) newPacer() (*pacer, error) {
 		return nil, nil
 	}
 	p := &pacer{t: t, recordings: map[*function]*recording{}}
+	t.rate = math.NaN() // until it is read
 	var errs [4]error
 	p.copies, errs[0] = m.dev.NewStream(false)
 	p.uploaded, errs[1] = m.dev.NewEvent()
@@ -64,7 +67,7 @@ func (t *trainer) newPacer() (*pacer, error) {
 	for i := range p.ring {
 		e := &p.ring[i]
 		var err error
-		if e.block, err = m.dev.Pinned(8 * (m.behind.limit + numResults)); err == nil {
+		if e.block, err = m.dev.Pinned(8 * (m.behind.limit + inBlock)); err == nil {
 			e.over, err = m.dev.NewEvent()
 		}
 		errs[3] = errors.Join(errs[3], err)
@@ -149,12 +152,12 @@ func (p *pacer) step() error {
 			return err
 		}
 	}
-	if err := t.stepped(); err != nil {
-		return err
-	}
 	t.watch.steps++
 	t.watch.time += time.Since(begin)
-	return p.catch(p.due())
+	if err := p.catch(p.due()); err != nil {
+		return err
+	}
+	return t.stepped()
 }
 
 // due reports whether the results of the step are wanted now. Every rank gives the same answer, so that all end alike.
@@ -166,6 +169,13 @@ func (p *pacer) due() bool {
 
 // catch looks at the results of steps: all of them, or those that are there.
 func (p *pacer) catch(all bool) error {
+	if all && p.t.lr != nil { // of the last step, before anything else is where it lies
+		rate, err := p.t.m.scalar(p.t.lr)
+		if err != nil {
+			return p.t.failed(p.t.m.broken(p.t.last, nil, err))
+		}
+		p.t.rate = rate
+	}
 	for p.seen < p.issued {
 		if !all {
 			if p.t.world != nil {
@@ -206,9 +216,10 @@ func (p *pacer) look() error {
 			}
 		}
 	}
-	var v [numResults]float64
-	for i, r := range t.results() {
-		if v[i] = math.NaN(); r != nil {
+	v := [numResults]float64{math.NaN(), math.NaN(), t.rate}
+	results := t.results()
+	for i, r := range results[:inBlock] {
+		if r != nil {
 			v[i] = firstValue(past.block[8*(m.behind.limit+i):], r.DType)
 		}
 	}
@@ -281,6 +292,39 @@ func (p *pacer) fetch() error {
 	return nil
 }
 
+// fixed does one step on a batch that stays, and waits for it. The first one is that of runs without a pacer, which has put the
+// batch where functions read it, part by part.
+func (p *pacer) fixed(batch []npz.Array) error {
+	t, m := p.t, p.t.m
+	if !p.filled {
+		t.feed.fresh()
+		for i := range t.actions {
+			a := &t.actions[i]
+			if err := t.feed.fixed(batch, a.f, a.data); err != nil {
+				return inFile("--fixed-batch "+t.cfg.fixedBatch, err)
+			}
+			for _, r := range a.f.reads {
+				if err := m.remote.main.Copy(m.behind.inbox[r.t]+a.data*r.t.Bytes, r.t.Offset, r.t.Bytes); err != nil {
+					return m.broken(a.f, nil, err)
+				}
+			}
+		}
+		p.filled = true
+	}
+	if err := p.run(); err != nil {
+		return t.failed(err)
+	}
+	if err := m.wait(m.remote.main); err != nil {
+		return t.failed(m.broken(t.last, nil, err))
+	}
+	for i := range t.actions {
+		if err := m.lookAtWords(t.actions[i].f, t.actions[i].micro); err != nil {
+			return t.failed(err)
+		}
+	}
+	return nil
+}
+
 // run queues the work of a step: as it is the first time, which readies libraries and communicators, then as a graph.
 func (p *pacer) run() error {
 	t, m := p.t, p.t.m
@@ -318,8 +362,18 @@ func (p *pacer) queue() error {
 	t, m := p.t, p.t.m
 	main := m.remote.main
 	t.feed.fresh()
+	image := m.behind.image
 	for i := range t.actions {
 		a := &t.actions[i]
+		if len(a.f.reads) > 0 && image.Bytes > 0 {
+			if err := main.Copy(image.To, image.From, image.Bytes); err != nil {
+				return m.broken(a.f, nil, err)
+			}
+			image.Bytes = 0
+			for _, r := range p.inputs {
+				t.feed.holds(r.t, 0)
+			}
+		}
 		for k := range a.f.reads {
 			x := a.f.reads[k].t
 			if t.feed.holds(x, a.data) {
@@ -347,7 +401,8 @@ func (p *pacer) queue() error {
 	if err := m.settle(); err != nil {
 		return err
 	}
-	for i, r := range t.results() { // they lie where any other function may write
+	results := t.results()
+	for i, r := range results[:inBlock] { // they lie where any other function may write
 		if r == nil {
 			continue
 		}

@@ -40,15 +40,19 @@ type remoteStep struct {
 
 // behind is the layout of what follows the plan's arena. Offsets are bytes from the arena's start.
 type behind struct {
-	words   int // offset of the status words
-	limit   int // how many there are
-	results int // offset of the loss sum, count and learning rate, eight bytes each; right behind the words
-	inbox   map[*abi.Tensor]int
+	words   int                 // offset of the status words
+	limit   int                 // how many there are
+	results int                 // offset of the loss sum and the count, eight bytes each; right behind the words
+	inbox   map[*abi.Tensor]int // micro-batches one after the other
+	image   Copy                // of the inbox to all inputs at once, where they lie side by side and a step takes one batch; else of no bytes
 	end     int
 }
 
-// numResults are the loss sum, the count and the learning rate.
-const numResults = 3
+// What a step gives: the loss sum and the count come back of every step, the learning rate when it is shown.
+const (
+	inBlock    = 2
+	numResults = 3
+)
 
 // noRow is a status word when nothing was refused.
 const noRow = math.MaxInt64
@@ -77,7 +81,15 @@ func (x *plan) layout(p *Program) behind {
 		b.limit += x.Train.Microbatches*count[FuncMicro] + max(count[FuncStep], count[FuncLocal])
 	}
 	b.results = b.words + 8*b.limit
-	b.end = aligned(b.results + 8*numResults)
+	b.end = aligned(b.results + 8*inBlock)
+	x.layInbox(&b)
+	return b
+}
+
+// layInbox makes room for a batch.
+func (x *plan) layInbox(b *behind) {
+	var list []*abi.Tensor
+	start, most := b.end, 1
 	for i := range x.prog.Tensors {
 		t := &x.prog.Tensors[i]
 		if t.Role != "input" && t.Role != "target" && t.Role != "weight" {
@@ -87,10 +99,26 @@ func (x *plan) layout(p *Program) behind {
 		if len(t.Dims) > 0 && t.Dims[0] == x.Train.RankBatch*n { // the program splits it itself
 			n = 1
 		}
+		most = max(most, n)
+		list = append(list, t)
 		b.inbox[t] = b.end
 		b.end += aligned(n * t.Bytes)
 	}
-	return b
+	if most > 1 || len(list) < 2 {
+		return
+	}
+	slices.SortFunc(list, func(s, t *abi.Tensor) int { return s.Offset - t.Offset })
+	first, last := list[0], list[len(list)-1]
+	for i, t := range list[1:] {
+		if gap := t.Offset - list[i].Offset - list[i].Bytes; gap < 0 || gap >= abi.Align { // there may be something else
+			return
+		}
+	}
+	b.image = Copy{From: start, To: first.Offset, Bytes: last.Offset + last.Bytes - first.Offset}
+	for _, t := range list {
+		b.inbox[t] = start + t.Offset - first.Offset
+	}
+	b.end = start + aligned(b.image.Bytes)
 }
 
 // refuses reports whether a call has a status word.

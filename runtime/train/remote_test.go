@@ -1,6 +1,8 @@
 package train
 
 import (
+	"bytes"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -115,6 +117,31 @@ func TestDevicesAgree(t *testing.T) {
 				if a[i]["loss_bits"] != b[i]["loss_bits"] {
 					t.Errorf("%s, %d ranks: %v, on this processor %v", way, m.dp, a[i], b[i])
 				}
+			}
+		}
+	}
+}
+
+// A batch that stays gives the same losses as a graph.
+func TestFixedBatchOnDevice(t *testing.T) {
+	defer fakeVersion.Store(0)
+	for _, l := range layouts {
+		p := newPipe(t, l.name, l.pp, l.dp, l.micro)
+		dir, path := p.folder(t, pipeBatch)
+		a, b := filepath.Join(dir, "a.npz"), filepath.Join(dir, "b.npz")
+		p.ok(t, dir, "--fixed-batch", path, "--steps", "6", "--results", a)
+		fakeVersion.Store(2)
+		var graphs atomic.Int64
+		o := job(p.pp*p.dp, func(r int) *Program {
+			return fakeProgram(p.rank(t, r), func(d *fake) { d.onGraph = func() { graphs.Add(1) } })
+		}, dir, nil, nil, "--fixed-batch", path, "--steps", "6", "--results", b)
+		if o.code[0] != 0 || graphs.Load() != int64(4*p.pp*p.dp) {
+			t.Fatalf("%+v: exit code %d, %d graphs\n%s", l, o.code[0], graphs.Load(), o.err)
+		}
+		want, got := readArrays(t, a), readArrays(t, b)
+		for name := range want {
+			if !bytes.Equal(got[name].Data, want[name].Data) {
+				t.Errorf("%+v: %s differs", l, name)
 			}
 		}
 	}
