@@ -6,6 +6,7 @@ package passes
 import (
 	"github.com/gtc-compiler/gtc/passes/autodiff"
 	"github.com/gtc-compiler/gtc/passes/compress"
+	"github.com/gtc-compiler/gtc/passes/epilogue"
 	"github.com/gtc-compiler/gtc/passes/fuse"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/microbatch"
@@ -56,6 +57,8 @@ var Table = []pass.Pass{
 		Why: "what is sent instead of a gradient is ordinary ops and smaller reductions, which overlap buckets"},
 	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered,
 		Why: "fuse keeps the order of collectives, which are barriers between kernels"},
+	{Name: "epilogue", Run: epilogue.Run, Needs: pass.Ordered,
+		Why: "products of a GPU take over what follows them before fuse finds it a kernel"},
 	{Name: "fuse", Run: fuse.Run, Needs: pass.Ordered, Makes: pass.Grouped,
 		Why: "after collectives, which are fusion barriers"},
 	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,

@@ -187,6 +187,9 @@ func (fn *funcPlan) writesOnce(g group.Group, v *ir.Value) bool {
 // pointwise reports whether the fused kernel g reads v only at the index that it writes, one pass, dense, and never
 // after it has stored out there: a result is stored where it is made, an operand loaded where it is first used.
 func (fn *funcPlan) pointwise(g group.Group, v, out *ir.Value) bool {
+	if impl := group.Impl(g.Ops[0]); impl.Kind == kir.Template && impl.InPlace > 0 {
+		return overwrites(g.Ops[0], impl.InPlace-1, v) && out == g.Ops[0].Out[0]
+	}
 	made := false
 	for _, op := range g.Ops {
 		k := group.Impl(op).Kind
@@ -205,6 +208,19 @@ func (fn *funcPlan) pointwise(g group.Group, v, out *ir.Value) bool {
 			}
 		}
 		made = made || slices.Contains(op.Out, out)
+	}
+	return true
+}
+
+// overwrites reports whether a template, which may put its result in the place of operand i, reads v as that and not otherwise.
+func overwrites(op *ir.Op, i int, v *ir.Value) bool {
+	for k, o := range op.In {
+		if o == nil {
+			continue
+		}
+		if src, _, ok := group.Resolve(o); (src == v) != (k == i) || k == i && (!ok || group.Alias(o) != v) {
+			return false
+		}
 	}
 	return true
 }
