@@ -105,7 +105,10 @@ func sums(fi *finder, op *ir.Op) *match {
 	}
 	for _, p := range fi.readers[x] {
 		a := attrs(p)
-		if a.Sums != "" || len(p.Out[0].Type.Dims) != 2 || p.Out[0].Type.DType != op.Out[0].Type.DType || fi.first[op.Out[0]] < fi.pos[p] {
+		if a.Sums != "" || len(p.Out[0].Type.Dims) != 2 || p.Out[0].Type.DType != op.Out[0].Type.DType {
+			continue
+		}
+		if at, read := fi.first[op.Out[0]]; read && at < fi.pos[p] {
 			continue
 		}
 		which := ""
