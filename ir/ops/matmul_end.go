@@ -27,14 +27,14 @@ type MatMulEndAttrs struct {
 // acts are the activations of matmul_end, by their number in kernels; the derivatives are numbered 4 higher.
 var acts = []string{"", "relu", "gelu_tanh", "gelu", "", "drelu", "dgelu_tanh", "dgelu"}
 
-// MatMulEnd is x·y + bias [n] + add, and what attributes say: the product, then what is kept, then sums. Bias, add and aux, both
-// of the product's type, may be nil.
-func MatMulEnd(b *ir.Builder, a MatMulEndAttrs, x, y, bias, add, aux *ir.Value) []*ir.Value {
-	in := []*ir.Value{x, y, bias, add, aux}
-	for in[len(in)-1] == nil {
-		in = in[:len(in)-1]
+// MatMulEnd is the product of operands 0 and 1, plus operand 2, a bias [n], plus operand 3, of the product's type as is operand 4,
+// and what attributes say: the product, then what is kept, then sums. Operands from 2 on may be nil.
+func MatMulEnd(b *ir.Builder, a MatMulEndAttrs, in [5]*ir.Value) []*ir.Value {
+	n := len(in)
+	for in[n-1] == nil {
+		n--
 	}
-	return b.EmitN(MatMulEndDef, a, in...)
+	return b.EmitN(MatMulEndDef, a, in[:n]...)
 }
 
 func init() {

@@ -186,7 +186,7 @@ func (m *match) build(b *ir.Builder, op *ir.Op, now map[*ir.Value]*ir.Value) []*
 	if m.aux != nil {
 		aux = there(m.aux)
 	}
-	return ops.MatMulEnd(b, a, op.In[0], op.In[1], operand(op, 2), add, aux)
+	return ops.MatMulEnd(b, a, [5]*ir.Value{op.In[0], op.In[1], operand(op, 2), add, aux})
 }
 
 // replaced are the new values in place of the results of the old product: nil where only the op that is taken over read one.

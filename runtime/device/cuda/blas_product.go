@@ -128,13 +128,13 @@ func (q *product) describe(p *abi.Product, ends int, at places) (err error) {
 			}
 		}
 	}
-	if q.left, err = q.b.layout(p, p.TypeB, p.TransB, p.K, p.N, p.LDB, p.StrideB); err != nil {
+	if q.left, err = q.b.layout(p.Batch, matrixOf(p.TypeB, p.TransB, p.K, p.N), p.LDB, p.StrideB); err != nil {
 		return err
 	}
-	if q.right, err = q.b.layout(p, p.TypeA, p.TransA, p.M, p.K, p.LDA, p.StrideA); err != nil {
+	if q.right, err = q.b.layout(p.Batch, matrixOf(p.TypeA, p.TransA, p.M, p.K), p.LDA, p.StrideA); err != nil {
 		return err
 	}
-	q.result, err = q.b.layout(p, p.TypeC, false, p.M, p.N, p.LDC, p.StrideC)
+	q.result, err = q.b.layout(p.Batch, matrixOf(p.TypeC, false, p.M, p.N), p.LDC, p.StrideC)
 	return err
 }
 
@@ -145,20 +145,30 @@ func flag(b bool) int32 {
 	return 0
 }
 
-// layout describes a row-major matrix, or a batch of them: as many columns as it has rows, of cols elements.
-func (b *blas) layout(p *abi.Product, kind string, trans bool, rows, cols, ld, stride int) (at uintptr, err error) {
-	number, ok := cudaTypes[kind]
-	if !ok {
-		return 0, fmt.Errorf("BUG: a product of %s", kind)
-	}
+// stored is a row-major matrix as it lies in memory.
+type stored struct {
+	kind       string
+	rows, cols int
+}
+
+func matrixOf(kind string, trans bool, rows, cols int) stored {
 	if trans {
 		rows, cols = cols, rows
 	}
-	if err := b.call(layoutCreate, uintptr(unsafe.Pointer(&at)), uintptr(number), uintptr(cols), uintptr(rows), uintptr(ld)); err != nil {
+	return stored{kind, rows, cols}
+}
+
+// layout describes a matrix, or a batch of them, with ld elements between rows: as many columns as it has rows, of cols elements.
+func (b *blas) layout(batch int, m stored, ld, stride int) (at uintptr, err error) {
+	number, ok := cudaTypes[m.kind]
+	if !ok {
+		return 0, fmt.Errorf("BUG: a product of %s", m.kind)
+	}
+	if err := b.call(layoutCreate, uintptr(unsafe.Pointer(&at)), uintptr(number), uintptr(m.cols), uintptr(m.rows), uintptr(ld)); err != nil {
 		return 0, err
 	}
-	if p.Batch > 1 {
-		if err = set(b, layoutSet, at, layoutBatch, int32(p.Batch)); err == nil {
+	if batch > 1 {
+		if err = set(b, layoutSet, at, layoutBatch, int32(batch)); err == nil {
 			err = set(b, layoutSet, at, layoutStride, int64(stride))
 		}
 	}
