@@ -46,6 +46,8 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 	fs.Var(&scheduleFlag{pipe: &m.opt.Pass.Pipeline}, "schedule", "order of the work of a pipeline (--pp): `NAME` is gpipe, 1f1b (the default), interleaved, zb-h1 or varuna")
 	fs.IntVar(&o.Threads, "threads", 0, "threads of each rank; 0 is its share of the processors")
 	fs.StringVar(&o.Keep, "keep", "", "leave the compiled programs and their results in `FOLDER`")
+	fs.BoolVar(&o.NoRun, "no-run", false, "compile into --keep for another machine, and run nothing")
+	fs.StringVar(&o.Built, "built", "", "run the programs that a check with the same flags has left in `FOLDER` (--keep), and compile nothing")
 	fs.IntVar(&o.Steps, "steps", 0, "compare only the first `N` updates of each curve; 0 is all")
 	fs.BoolVar(&o.Simulate, "simulate", false, "interpret all ranks in this process in float64: nothing is built and no kernel runs")
 	fs.BoolVarP(&verbose, "verbose", "v", false, "list every gradient")
@@ -61,6 +63,9 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 		if o.Steps < 0 || o.Simulate && (o.Keep != "" || o.Threads != 0) {
 			return compiler.Input(errors.New("--simulate builds nothing to --keep and has no --threads; --steps cannot be negative"))
 		}
+		if o.NoRun && o.Keep == "" || o.Built != "" && (o.Keep != "" || o.Simulate) {
+			return compiler.Input(errors.New("--no-run compiles into a folder, which --keep names; --built has one, and is not for --keep or --simulate"))
+		}
 		o.Compile = *opt
 		o.Compile.Building = building(cmd.ErrOrStderr())
 		rep, err := check.Run(cmd.Context(), &o)
@@ -70,6 +75,10 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 			}
 			printError(cmd.ErrOrStderr(), cmd, &ran{err})
 			return &silentError{exitUsage}
+		}
+		if o.NoRun {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is ready for gtc check --built\n", o.Keep)
+			return nil
 		}
 		if asJSON {
 			text, err := json.Marshal(rep)

@@ -3,7 +3,9 @@
 package check
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -35,6 +37,8 @@ type Options struct {
 	Threads   int              // of each rank; 0 is its share of the processors
 	Steps     int              // updates of each curve to compare; 0 is all
 	Curve     string           // compare only the curve of this optimizer; "" is all that the reference has
+	NoRun     bool             // compile into Keep and compare nothing
+	Built     string           // folder that a check of the same options has kept, here or on another machine: its programs run, nothing is compiled
 	Simulate  bool             // interpret the ranks in this process in float64: nothing is built, no kernel runs
 }
 
@@ -49,7 +53,7 @@ var curves = []curve{
 	{"adamw", pass.Optimizer{Name: "adamw", LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01}},
 }
 
-// Run compiles, runs and compares. An error means that there is nothing to compare.
+// Run compiles, runs and compares. An error means that there is nothing to compare. The report is nil with NoRun.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	start := time.Now()
 	ref, err := npz.Open(o.Reference)
@@ -69,6 +73,8 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	run := runAll
 	if o.Simulate {
 		run = simulateAll
+	} else if o.Built != "" {
+		run, base.Out = runBuilt, o.Built
 	} else if dir, err := folder(o); err != nil {
 		return nil, err
 	} else {
@@ -78,7 +84,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		}
 	}
 	got, res, err := run(ctx, o, &base, ref, chosen)
-	if err != nil {
+	if err != nil || o.NoRun {
 		return nil, err
 	}
 	rep.Compiled = res.Context
@@ -206,19 +212,49 @@ func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.Fi
 	if err != nil {
 		return nil, nil, err
 	}
+	if o.NoRun {
+		return nil, compiled[0], nil
+	}
+	out, err := o.startAll(ctx, compiled[0].Manifest, base.Out, ref, chosen)
+	return out, compiled[0], err
+}
+
+// startAll runs the programs in dir, one for each curve, side by side.
+func (o *Options) startAll(ctx context.Context, m *abi.Manifest, dir string, ref *npz.File, chosen []curve) ([]results, error) {
+	bins := slices.Repeat([]string{filepath.Join(dir, "bin", build.Command)}, max(1, m.Ranks))
 	out, errs := make([]results, len(chosen)), make([]error, len(chosen))
 	var wg sync.WaitGroup
 	for i, c := range chosen {
-		bins := slices.Repeat([]string{filepath.Join(base.Out, "bin", build.Command)}, max(1, compiled[0].Manifest.Ranks))
-		wg.Go(func() { out[i], errs[i] = o.start(ctx, base.Out, bins, i, ref, c.name) })
+		wg.Go(func() { out[i], errs[i] = o.start(ctx, dir, bins, i, ref, c.name) })
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, nil, err
-		}
+	return out, cmp.Or(errs...)
+}
+
+// runBuilt runs the programs that a check has kept. The model is only asked for the names of its parameters.
+func runBuilt(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, chosen []curve) ([]results, *compiler.Result, error) {
+	text, err := os.ReadFile(filepath.Join(base.Out, build.Marker))
+	if err != nil {
+		return nil, nil, compiler.Input(fmt.Errorf("--built: %w", err))
 	}
-	return out, compiled[0], nil
+	var m abi.Manifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, nil, compiler.Input(fmt.Errorf("--built: %s: %w", filepath.Join(base.Out, build.Marker), err))
+	}
+	if m.Model != filepath.Base(base.Model) || len(m.Programs)%len(chosen) != 0 {
+		return nil, nil, compiler.Input(fmt.Errorf("--built %s: the folder was compiled from %s with %d programs, this is a check of %s with %d curves", o.Built, m.Model,
+			len(m.Programs), filepath.Base(base.Model), len(chosen)))
+	}
+	model, err := onnx.Load(base.Model, base.Import)
+	if err != nil {
+		return nil, nil, compiler.Input(err)
+	}
+	defer model.Close()
+	if _, err := model.Import(); err != nil {
+		return nil, nil, compiler.Input(err)
+	}
+	out, err := o.startAll(ctx, &m, base.Out, ref, chosen)
+	return out, &compiler.Result{Dir: base.Out, Parameters: model.Parameters()}, err
 }
 
 // start runs the ranks of one of the programs in dir, and reads what they wrote.

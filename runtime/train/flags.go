@@ -26,10 +26,12 @@ type config struct {
 	random            bool
 	shuffle, dropLast bool
 
-	resume    string // "", auto, or a folder
-	ckptDir   string // "" saves nothing
-	saveEvery int64
-	keep      int
+	resume string // "", auto, or a folder
+
+	randomWeights bool   // for what --abstract-weights left out
+	ckptDir       string // "" saves nothing
+	saveEvery     int64
+	keep          int
 
 	logEvery int64
 	json     bool
@@ -170,6 +172,7 @@ func (c *config) runFlags(fs *flag.FlagSet) {
 	fs.Var(number{&c.logEvery, 1}, "log-every", "print progress every `N` steps")
 	fs.BoolVar(&c.json, "json", false, "print progress as JSON lines")
 	fs.StringVar(&c.progress, "progress", "auto", "auto, line (one line, rewritten) or plain (a line every --log-every steps)")
+	fs.BoolVar(&c.randomWeights, "random-weights", false, "begin with random numbers where --abstract-weights left the contents of weights out, to measure speed")
 	fs.BoolVar(&c.bench, "bench", false, "print {\"step\",\"loss\",\"seconds\"} for every step, save nothing")
 	fs.IntVar(&c.threads, "threads", 0, "threads of this rank; 0 is OMP_NUM_THREADS, else its share of the processors")
 	fs.DurationVar(&c.timeout, "timeout", 0, "longest wait for another rank without progress, such as 30s (the default)")

@@ -29,6 +29,13 @@ func (s *session) loadWeights() error {
 			defer file.Close()
 		}
 		w, err := file.Tensor(t.Init)
+		if err != nil && s.plan.Abstract && s.cfg.randomWeights {
+			err = s.put(t, randomWeights(t, s.plan.whole(t)))
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil && s.plan.Abstract {
 			if s.cfg.resume == "" || s.cfg.fixedBatch != "" || !saved(t) {
 				return s.weightless(t)
@@ -51,7 +58,7 @@ func (s *session) loadWeights() error {
 
 // weightless says that the folder was compiled without the contents of t.
 func (s *session) weightless(t *abi.Tensor) error {
-	return usagef("the folder has no weights: it was compiled with --abstract-weights, %q %s%v has no contents; start from a checkpoint with --resume=PATH, "+
+	return usagef("the folder has no weights: it was compiled with --abstract-weights, %q %s%v has no contents; start from a checkpoint with --resume=PATH or from --random-weights, "+
 		"or compile again with the model's data", t.Name, t.DType, s.plan.whole(t))
 }
 

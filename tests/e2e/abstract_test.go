@@ -111,6 +111,11 @@ func TestAbstractFolderNeedsACheckpoint(t *testing.T) {
 	if got := losses(events); len(got) != 2 || math.IsNaN(got[1]) || got[1] > 5 {
 		t.Errorf("losses after resuming: %v", got)
 	}
+	random := append(args[:len(args)-1:len(args)-1], "none", "--steps", "2", "--random-weights")
+	events = run(t, dirs[1], 1, random...)
+	if got := losses(events); len(got) != 2 || math.Abs(got[0]-math.Log(50)) > 0.1 { // no token is more likely than another
+		t.Errorf("losses from random weights: %v", got)
+	}
 }
 
 // GPTs of both forms go through every kind of layout, and the proof finds that the ranks' programs fit together.
