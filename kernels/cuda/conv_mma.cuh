@@ -22,7 +22,8 @@ template <class SOURCE, class T, int ROWS, int BK, int THREADS> struct conv_mma_
 	}
 };
 
-// conv_mma_end turns 16 rows of a warp's sums at a time round in shared memory and stores them, as mma_end does.
+// conv_mma_end turns 16 rows of a warp's sums at a time round in shared memory and stores them, as mma_end does; one by one, side by
+// side in the warp, where the result's pixels are not next to one another.
 template <class T, class OUT> GTC_FN void conv_mma_end(const OUT& out, float (&acc)[T::MI * T::NI][4], const conv_block& at, float* shared) {
 	constexpr int V = 8, COLS = T::BN / T::WN, LANES = COLS / V, ROWS = 32 / LANES;
 	const int warp = warp_id(), lane = lane_id();
@@ -36,11 +37,19 @@ template <class T, class OUT> GTC_FN void conv_mma_end(const OUT& out, float (&a
 			gemm_write<2>(s + (lane / 4 + 8) * T::PITCH + 8 * j + lane % 4 * 2, acc[i * T::NI + j] + 2);
 		}
 		sync_warp();
+		if constexpr (OUT::WIDE) {
 #pragma unroll
-		for (int r = 0; r < 16; r += ROWS) {
-			float x[V];
-			gemm_read<V>(x, s + (r + lane / LANES) * T::PITCH + lane % LANES * V);
-			out.template put<V>(row + 16 * i + r + lane / LANES, col + lane % LANES * V, x);
+			for (int r = 0; r < 16; r += ROWS) {
+				float x[V];
+				gemm_read<V>(x, s + (r + lane / LANES) * T::PITCH + lane % LANES * V);
+				out.template put<V>(row + 16 * i + r + lane / LANES, col + lane % LANES * V, x);
+			}
+		} else {
+#pragma unroll 1
+			for (int e = lane; e < 16 * COLS; e += 32) {
+				const float x = s[e / COLS * T::PITCH + e % COLS];
+				out.template put<1>(row + 16 * i + e / COLS, col + e % COLS, &x);
+			}
 		}
 		sync_warp();
 	}

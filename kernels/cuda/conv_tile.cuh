@@ -104,6 +104,7 @@ template <class T, class V> struct conv_patches {
 template <class O, class B, class V, int ROWS_, int CHANNELS, int H, int W, int SH, int SW, int H0, int W0> struct conv_image {
 	static constexpr int ROWS = ROWS_, COLS = V::PIXELS;
 	static constexpr bool DENSE = SH == 1 && SW == 1 && H == V::A && W == V::B;
+	static constexpr bool WIDE = DENSE && (V::A * V::B) % (16 / sizeof(O)) == 0; // stores of 16 bytes
 	O* out;
 	const B* bias;
 
@@ -135,6 +136,7 @@ template <class O, class B, class V, int ROWS_, int CHANNELS, int H, int W, int 
 // conv_part stores sums of a part of K, [ROWS, COLS] of f32.
 template <int ROWS_, int COLS_> struct conv_part {
 	static constexpr int ROWS = ROWS_, COLS = COLS_;
+	static constexpr bool WIDE = true;
 	static_assert(COLS % 4 == 0, "rows of 16 bytes");
 	float* out;
 
