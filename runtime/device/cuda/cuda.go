@@ -129,6 +129,9 @@ func (d *Device) short(n, free, total int) error {
 
 // gib is a number of bytes in a unit for people.
 func gib(n int) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
 	if n < 1<<30 {
 		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 	}

@@ -316,7 +316,7 @@ func TestDrivers(t *testing.T) {
 	for want, env := range map[string][]string{
 		"no NVIDIA driver: libcuda.so.1 cannot be loaded: ":                                                   {driver.Variable + "=" + broken},
 		"the NVIDIA driver does not start: cuInit: no CUDA-capable device is detected (CUDA_ERROR_NO_DEVICE)": {driver.Variable + "=" + path, "CUDA_VISIBLE_DEVICES="},
-		"out of device memory: the plan needs 1.0 MiB, device 0 (gtc stand-in 0) has 0.5 MiB, of which 0.5 MiB are free": {driver.Variable + "=" + path,
+		"out of device memory: the plan needs 1.0 MiB, device 0 (gtc stand-in 0) has 512.0 KiB, of which 512.0 KiB are free": {driver.Variable + "=" + path,
 			"GTC_STANDIN_MEMORY=524288"},
 		"device 0 (gtc stand-in 0) is lost to this process, running kernels: cuStreamSynchronize: a kernel read or wrote outside of its memory (CUDA_ERROR_ILLEGAL_ADDRESS)": {child + "=fault"},
 	} {
