@@ -202,7 +202,7 @@ func folder(o *Options) (string, error) {
 	return os.MkdirTemp("", "gtc-check-")
 }
 
-// runAll compiles a program for each curve and runs them side by side.
+// runAll compiles a program for each curve and runs them.
 func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.File, chosen []curve) ([]results, *compiler.Result, error) {
 	var optimizers []pass.Optimizer
 	for _, c := range chosen {
@@ -219,13 +219,18 @@ func runAll(ctx context.Context, o *Options, base *compiler.Options, ref *npz.Fi
 	return out, compiled[0], err
 }
 
-// startAll runs the programs in dir, one for each curve, side by side.
+// startAll runs the programs in dir, one for each curve, on this kind of processor side by side.
 func (o *Options) startAll(ctx context.Context, m *abi.Manifest, dir string, ref *npz.File, chosen []curve) ([]results, error) {
 	bins := slices.Repeat([]string{filepath.Join(dir, "bin", build.Command)}, max(1, m.Ranks))
 	out, errs := make([]results, len(chosen)), make([]error, len(chosen))
 	var wg sync.WaitGroup
 	for i, c := range chosen {
-		wg.Go(func() { out[i], errs[i] = o.start(ctx, dir, bins, i, ref, c.name) })
+		run := func() { out[i], errs[i] = o.start(ctx, dir, bins, i, ref, c.name) }
+		if m.GPU != nil { // a GPU need not have room for several
+			run()
+			continue
+		}
+		wg.Go(run)
 	}
 	wg.Wait()
 	return out, cmp.Or(errs...)
