@@ -30,7 +30,7 @@ func completions(cmd *cobra.Command) {
 		"loss":      {"cross_entropy", "mse", "l1", "huber", "bce", "bce_logits", "nll", "kl_div", "graph", "none"},
 		"optimizer": slices.Sorted(slices.Values(optimizer.Names())),
 		"schedule":  slices.Concat(rates, pipeline.Names()),
-		"precision": {"fp32", "bf16", "tf32"}, "target": {pass.CPU, pass.CUDA},
+		"precision": {"fp32", "bf16", "fp16", "tf32"}, "loss-scale": {"dynamic"}, "target": {pass.CPU, pass.CUDA},
 		"arch":    {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", pass.Host},
 		"disable": names, "stop-after": names, "run": names,
 		"format": {"onnx", "safetensors"},

@@ -25,7 +25,7 @@ type modelFlags struct {
 	betas    string
 	bucketMB float64
 
-	target, memory string
+	target, memory, lossScale string
 
 	gradRank     int
 	gradFraction float64
@@ -68,7 +68,8 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.Zero, "zero", 0, "`STAGE` of ZeRO over the data-parallel ranks: 1 gives each a part of the optimizer state, 2 of the gradients too, 3 of the parameters too")
 	m.gradCommFlags(fs)
 	fs.BoolVar(&p.Reproducible, "reproducible", false, "the same bits in every layout of data-parallel ranks, micro-batches, stages and ZeRO: sums over all micro-batches follow one tree. Their number (--dp times --microbatches) is a power of two, and must be the same to compare")
-	fs.StringVar(&p.Precision, "precision", "fp32", "`TYPE` of the arithmetic between parameters and gradients: fp32, bf16 (parameters, their updates, norms, losses and sums stay fp32), or tf32 (products on the GPU only); fp16 is not supported yet")
+	fs.StringVar(&p.Precision, "precision", "fp32", "`TYPE` of the arithmetic between parameters and gradients: fp32, bf16 (parameters, their updates, norms, losses and sums stay fp32), or fp16 (the same, with a loss scale), or tf32 (products on the GPU only)")
+	fs.StringVar(&m.lossScale, "loss-scale", "", "loss scale of --precision fp16: dynamic (the default: from 65536 on, halved at a step with a gradient that is not finite, which is skipped, and doubled after 2000 steps without), or a number `N` that stays")
 	m.targetFlags(fs)
 	fs.StringVar(&m.memory, "memory", "", "`LIMIT` of memory a rank, such as 8GiB (not supported yet)")
 }
@@ -135,6 +136,13 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 		}
 		o.Import.Dims[name] = n
 	}
+	if m.lossScale != "" && m.lossScale != "dynamic" {
+		n, err := strconv.ParseFloat(m.lossScale, 64)
+		if err != nil || !(n > 0 && n <= 1<<40) {
+			return nil, compiler.Input(fmt.Errorf("--loss-scale %q: it is dynamic, or a positive number", m.lossScale))
+		}
+		o.Pass.LossScale = n
+	}
 	if m.betas != "" {
 		a, b, ok := strings.Cut(m.betas, ",")
 		x, err := strconv.ParseFloat(a, 64)
@@ -194,8 +202,8 @@ func (m *modelFlags) supported() error {
 	switch {
 	case !slices.Contains([]string{"", "fp32", "tf32", "bf16", "fp16"}, m.opt.Pass.Precision):
 		return compiler.Input(fmt.Errorf("--precision %q: it is fp32, tf32, bf16 or fp16", m.opt.Pass.Precision))
-	case m.opt.Pass.Precision == "fp16":
-		return unsupported("--precision fp16")
+	case m.lossScale != "" && m.opt.Pass.Precision != "fp16":
+		return compiler.Input(fmt.Errorf("--loss-scale %s: only --precision fp16 scales the loss", m.lossScale))
 	case m.memory != "":
 		return unsupported("--memory")
 	case m.opt.Comm == "nccl" && m.target != pass.CUDA:

@@ -20,13 +20,18 @@
 // silently leave the parameter as it was. A parameter that the loss does not depend on gets a remark; the
 // optimizer leaves it alone, as PyTorch does when p.grad is None.
 //
+// With fp16 the seed is the loss scale (see seed), and all gradients are that much larger; result "grad_scale" says how much.
+//
 // Results: one named "grad/<parameter>" for each gradient; the optimizer pass consumes them.
 package autodiff
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/grad"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -118,13 +123,49 @@ func (d *differ) reverse(loss *ir.Value) error {
 		return ir.Errorf(d.b.Loc, "the loss does not depend on any trained parameter").
 			Note("gtc inspect lists the file's tensors, and why each is trained or not; --train GLOB trains more of them")
 	}
-	d.sum.Add(loss, ops.ScalarLike(d.b, loss, 1))
+	d.sum.Add(loss, d.seed(loss))
 	for i := len(forward) - 1; i >= 0; i-- {
 		if err := d.visit(forward[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// seed is the gradient of the loss: 1, or with fp16 the loss scale over the number of terms of the loss, rounded to a power of
+// two, so that it stands for the scale of a mean loss, as PyTorch's GradScaler has it. It is made at the start of the function.
+func (d *differ) seed(loss *ir.Value) *ir.Value {
+	if d.c.Opt.Precision != "fp16" {
+		return ops.ScalarLike(d.b, loss, 1)
+	}
+	if p := d.f.Param(pass.LossScale); p != nil {
+		panic(ir.Errorf(ir.Loc{}, "the model has a tensor %q %s, which is the name of the loss scale in checkpoints: rename it", p.Name, p.Type))
+	}
+	scale := d.b.Param(pass.LossScale, ir.T(dtype.F32), ir.State)
+	first := d.c.Opt.LossScale
+	if first == 0 {
+		first = pass.FirstLossScale
+	}
+	array := ir.NewArray(scale.Type)
+	array.F[0] = first
+	scale.Init = array.Tensor()
+	mark := len(d.f.Ops)
+	seed := d.b.Rename(ops.MulScalar(d.b, scale, 1/terms(loss)), pass.GradScale)
+	d.f.Ops = append(slices.Clone(d.f.Ops[mark:]), d.f.Ops[:mark]...)
+	d.b.Result(pass.GradScale, seed)
+	return ops.Reshape(d.b, ops.Cast(d.b, seed, loss.Type.DType), loss.Type.Dims)
+}
+
+// terms is the power of two nearest to the number of elements that the loss is the sum of; 1 when it is no sum.
+func terms(loss *ir.Value) float64 {
+	v := loss
+	for v.Op != nil && (v.Op.Def == ops.ReshapeDef || v.Op.Def == ops.CastDef) {
+		v = v.Op.In[0]
+	}
+	if v.Op == nil || v.Op.Def != ops.ReduceSumDef || v.Op.In[0].Type.Elems() == 0 {
+		return 1
+	}
+	return math.Exp2(math.Round(math.Log2(float64(v.Op.In[0].Type.Elems()))))
 }
 
 // visit passes the gradients of op's results on to its operands.

@@ -41,6 +41,10 @@ import (
 // axis is that of the ranks between which gradients travel.
 const axis = "dp"
 
+// scaledPrecision is the precision whose gradients are scaled: they are of the size of mean gradients times the loss scale, and sent as
+// they are. What overflows on the way makes the step one that is skipped.
+const scaledPrecision = "fp16"
+
 // Names of the state that differs between ranks.
 const (
 	errorState = "optim/error/"      // what compression left out, of each parameter
@@ -103,10 +107,14 @@ func check(c *pass.Context, o pass.GradComm) error {
 	return checkLayout(c, o, flag)
 }
 
-// checkLayout refuses what does not go with ZeRO, pipelines and gtc check.
+// checkLayout refuses what does not go with ZeRO, pipelines, loss scaling and gtc check.
 func checkLayout(c *pass.Context, o pass.GradComm, flag string) error {
 	refuse := func(format string, args ...any) error { return ir.Errorf(ir.Loc{}, format, args...) }
 	switch {
+	case o.Compress != "" && c.Opt.Precision == scaledPrecision:
+		return refuse("%s and --precision fp16: what a gradient that is not finite leaves would stay in the error that is fed back: use bf16", flag)
+	case o.Period > 0 && c.Opt.Precision == scaledPrecision:
+		return refuse("--local-sgd and --precision fp16: ranks that train by themselves would skip different steps and come to different loss scales: use bf16")
 	case o.Compress != "" && c.Opt.Zero > 0:
 		return refuse("%s and --zero %d: a rank reduces only its part of a gradient, of which it does not know the whole error", flag, c.Opt.Zero)
 	case o.Period > 0 && c.Opt.Zero > 0:
@@ -159,7 +167,7 @@ func (z *squeezer) run() error {
 	for i, op := range z.f.Ops {
 		place[op] = i
 	}
-	if z.o.Compress != "" || z.o.DType == "f16" {
+	if z.o.Compress != "" || z.o.DType == "f16" && scaledPrecision != z.c.Opt.Precision {
 		if err := z.scale(place); err != nil {
 			return err
 		}

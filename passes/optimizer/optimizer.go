@@ -55,6 +55,7 @@ func Run(c *pass.Context) (err error) {
 	b.Loc = ir.Loc{Node: "optimizer", Derived: c.Pass}
 	u := &updater{c: c, b: b, f: f, opt: opt, rule: rule, consts: map[*ir.Value]map[int]*ir.Value{},
 		once: map[string]*ir.Value{}}
+	u.scaling = u.takeScale()
 	grads := u.takeGrads()
 	u.prepare(grads)
 	for _, g := range grads {
@@ -62,6 +63,9 @@ func Run(c *pass.Context) (err error) {
 	}
 	next := ops.Add(b, u.step, ops.ScalarLike(b, u.step, 1))
 	b.Update(u.step, b.Rename(next, "step.next"))
+	if u.scaling != nil {
+		u.advance()
+	}
 	u.keep(grads)
 	f.DCE()
 	return nil
@@ -85,7 +89,9 @@ type updater struct {
 	t     *ir.Value // f64[] number of this update, from 1
 	lr    *ir.Value // f64[] learning rate of this update
 	scale *ir.Value // f32[] factor from the summed gradient to the one the rule sees
-	mean  *ir.Value // f32[] 1/count
+	mean  *ir.Value // f32[] 1/count, and unscaled
+
+	scaling *scaling // of the loss, with fp16; else nil
 
 	consts map[*ir.Value]map[int]*ir.Value // scalars as f32 of n dims, see like
 	once   map[string]*ir.Value            // scalars that all parameters share, see oncef
@@ -133,7 +139,11 @@ func (u *updater) prepare(grads []grad) {
 		panic(ir.Errorf(ir.Loc{}, "the model has a tensor %q %s, which is the name of the counter of steps in checkpoints: rename it", u.step.Name, u.step.Type))
 	}
 	done := b.Rename(ops.Cast(b, u.step, dtype.F64), "done")
-	u.t = b.Rename(ops.AddScalar(b, done, 1), "t")
+	made := done
+	if u.scaling != nil { // skipped steps are none to the moments of Adam
+		made = ops.Sub(b, done, ops.Cast(b, u.scaling.skipped, dtype.F64))
+	}
+	u.t = b.Rename(ops.AddScalar(b, made, 1), "t")
 	u.lr = b.Rename(schedule(b, done, u.opt.LR, u.c.Opt.Schedule), "lr.f64")
 	b.Result("lr", b.Rename(ops.Cast(b, u.lr, dtype.F32), "lr"))
 	count := u.f.Result("count")
@@ -141,9 +151,16 @@ func (u *updater) prepare(grads []grad) {
 		panic("BUG: @step has no result count")
 	}
 	u.mean = b.Rename(ops.Recip(b, count), "mean_scale")
+	if u.scaling != nil {
+		u.mean = b.Rename(ops.Mul(b, u.mean, ops.Recip(b, u.scaling.by)), "mean_scale")
+	}
 	u.scale = u.mean
-	if u.c.Opt.ClipNorm > 0 && len(grads) > 0 {
-		norm := u.globalNorm(grads)
+	clip := u.c.Opt.ClipNorm > 0 && len(grads) > 0
+	if !clip && u.scaling == nil {
+		return
+	}
+	norm := u.globalNorm(grads)
+	if clip {
 		b.Result("grad_norm", norm)
 		coef := ops.Div(b, ops.ScalarLike(b, norm, u.c.Opt.ClipNorm), ops.AddScalar(b, norm, 1e-6))
 		coef = b.Rename(ops.Minimum(b, coef, ops.ScalarLike(b, coef, 1)), "clip_coef")
@@ -165,6 +182,12 @@ func (u *updater) globalNorm(grads []grad) *ir.Value {
 		}
 	}
 	b.Loc = ir.Loc{Node: "clip", Derived: u.c.Pass}
+	if total == nil { // nothing is trained
+		total = ops.Scalar(b, dtype.F64, 0)
+	}
+	if u.scaling != nil {
+		u.scaling.judge(b, total)
+	}
 	norm := ops.Cast(b, ops.Sqrt(b, total), dtype.F32)
 	return b.Rename(ops.Mul(b, norm, u.mean), "grad_norm")
 }
@@ -183,7 +206,7 @@ func (u *updater) update(g grad) {
 	u.b.Loc = g.loc
 	r := &run{updater: u, name: g.param.Name, p: wide(u.b, g.param), decays: u.decays(u.opt, g.param)}
 	r.g = ops.Mul(u.b, wide(u.b, g.sum), r.scalar(u.scale))
-	p := ops.Cast(u.b, u.rule.build(r), g.param.Type.DType)
+	p := u.unless(g.param, ops.Cast(u.b, u.rule.build(r), g.param.Type.DType))
 	u.b.Update(g.param, u.b.Rename(p, g.param.Name+".next"))
 	if u.opt.WeightDecay != 0 && !r.decays {
 		u.c.Remark(g.param, "has no weight decay because --no-decay excludes it")

@@ -103,8 +103,9 @@ func (r *run) state(kind string) *ir.Value {
 
 // keep makes next the new contents of state s.
 func (r *run) keep(s, next *ir.Value) *ir.Value {
-	r.b.Rename(next, s.Name+".next")
-	r.b.Update(s, next)
+	kept := r.unless(s, next)
+	r.b.Rename(kept, s.Name+".next")
+	r.b.Update(s, kept)
 	return next
 }
 

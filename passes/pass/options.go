@@ -3,6 +3,23 @@ package pass
 // NoLoss as Options.Loss makes a program that only infers: @forward, without a step.
 const NoLoss = "none"
 
+// Names of what dynamic loss scaling keeps from step to step, state of the program, and of the result in which autodiff tells
+// the optimizer how much larger than those of the summed loss the gradients are.
+const (
+	LossScale    = "loss_scale"         // f32[]
+	GoodSteps    = "loss_scale_good"    // i64[] since the scale last changed
+	SkippedSteps = "loss_scale_skipped" // i64[] in all
+	GradScale    = "grad_scale"         // f32[]
+)
+
+// The policy of dynamic loss scaling, that of torch.amp.GradScaler.
+const (
+	FirstLossScale = 65536
+	LossGrowth     = 2    // after GrowthEvery good steps in a row
+	LossBackoff    = 0.5  // after a step with a gradient that is not finite
+	GrowthEvery    = 2000 // steps
+)
+
 // Options are the user's choices that passes read; cmd/gtc fills them from flags.
 // The zero value of a field means its documented default.
 type Options struct {

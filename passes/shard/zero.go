@@ -7,6 +7,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
 // ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054) is three sets of shardings over the axis dp; the collectives follow
@@ -172,7 +173,7 @@ func forwardResult(r ir.Result) bool {
 	if r.Updates != nil {
 		return r.Updates.Role == ir.Buffer
 	}
-	return r.Name != "lr" && r.Name != "grad_norm" && !strings.HasPrefix(r.Name, "grad/")
+	return r.Name != "lr" && r.Name != "grad_norm" && r.Name != pass.LossScale && r.Name != "skipped" && !strings.HasPrefix(r.Name, "grad/")
 }
 
 // mark adds the ops that v comes from to set, but not those of values at which stop says so.

@@ -13,6 +13,7 @@ import (
 type pair struct {
 	loss, grad, at *ir.Op
 	kind           pairKind
+	scale          *ir.Value // of scaled: one element
 }
 
 // pairKind says what is known of dloss, the gradient that reaches the loss.
@@ -21,6 +22,7 @@ type pairKind int
 const (
 	constant pairKind = iota // one constant; at is the cross entropy itself
 	weighted                 // the w of at = loss*w, the only reader of the loss
+	scaled                   // w times the one element of scale, the loss scale of fp16, for at = loss*w
 	mean                     // 1/n for at = sum(loss)/n, the only reader of the loss
 )
 
@@ -73,6 +75,11 @@ func (p *pair) join(b *ir.Builder, op *ir.Op) (loss, dlogits *ir.Value) {
 	switch p.kind {
 	case weighted:
 		return both(op.In[1-slices.Index(op.In, row)])
+	case scaled:
+		w := op.In[1-slices.Index(op.In, row)]
+		by := ops.BroadcastTo(b, ops.Reshape(b, p.scale, nil), w.Type.Dims)
+		loss, dlogits = both(ops.Mul(b, w, by))
+		return ops.Div(b, loss, by), dlogits
 	case mean:
 		w := ops.Expand(b, ops.Recip(b, op.In[1]), row.Type.Dims)
 		loss, dlogits = both(w)
@@ -102,6 +109,10 @@ func findPair(g *ir.Op, uses map[*ir.Value][]*ir.Op) *pair {
 		case p.at.Def == ops.MulDef && p.at.In[0] != p.at.In[1] && slices.Contains(p.at.In, g.In[2]):
 			p.kind = weighted
 			return p
+		case p.at.Def == ops.MulDef && p.at.In[0] != p.at.In[1]:
+			if p.kind, p.scale = scaled, scaleOf(g.In[2], p.at.In[1-slices.Index(p.at.In, l.Out[0])]); p.scale != nil {
+				return p
+			}
 		case p.at.Def == ops.ReduceSumDef:
 			e := algebra.Made(g.In[2], ops.ExpandDef)
 			if p.at = only(uses, p.at.Out[0]); e == nil || p.at == nil || p.at.Def != ops.DivDef || p.at.In[0] == p.at.In[1] {
@@ -115,6 +126,27 @@ func findPair(g *ir.Op, uses map[*ir.Value][]*ir.Op) *pair {
 		return nil
 	}
 	return nil
+}
+
+// scaleOf is the one element, made of state alone, that v is w times; nil when it is something else.
+func scaleOf(v, w *ir.Value) *ir.Value {
+	m := algebra.Made(v, ops.MulDef)
+	if m == nil || !slices.Contains(m.In, w) {
+		return nil
+	}
+	s := m.In[1-slices.Index(m.In, w)]
+	for s.Op != nil && (s.Op.Def == ops.ExpandDef || s.Op.Def == ops.ReshapeDef) {
+		s = s.Op.In[0]
+	}
+	if s.Op == nil && s.Role == ir.State && s.Type.Elems() == 1 {
+		return s
+	}
+	if s.Type.Elems() != 1 || s.Op == nil || slices.ContainsFunc(s.Op.In, func(x *ir.Value) bool {
+		return x.Role != ir.State && algebra.Made(x, ops.ConstDef) == nil && algebra.Made(x, ops.ReshapeDef) == nil
+	}) || !slices.ContainsFunc(s.Op.In, func(x *ir.Value) bool { return x.Op == nil && x.Role == ir.State }) {
+		return nil
+	}
+	return s
 }
 
 // only is the one op that reads v, nil when there are more or v is a result.

@@ -33,9 +33,13 @@ type trainer struct {
 	total   int64      // steps to reach
 
 	lossSum, count, lr *abi.Tensor // results of the step; count and lr may be nil
-	loss, rate         float64     // of the last step; the learning rate is NaN when the program does not tell
-	apart              localSGD
-	saved              int64 // step of the last checkpoint, -1 none
+
+	lossScale, skippedSteps *abi.Tensor // of dynamic loss scaling, else nil
+	scale, skipped          float64     // after the last step; NaN where they are nil
+
+	loss, rate float64 // of the last step; the learning rate is NaN when the program does not tell
+	apart      localSGD
+	saved      int64 // step of the last checkpoint, -1 none
 }
 
 // train is the default mode: train, evaluate, save.
@@ -191,6 +195,7 @@ func (t *trainer) functions() (err error) {
 // findResults finds what the last function of a step gives.
 func (t *trainer) findResults() error {
 	t.lossSum, t.count, t.lr = t.last.result("loss_sum"), t.last.result("count"), t.last.result("lr")
+	t.lossScale, t.skippedSteps = t.last.result("loss_scale"), t.last.result("skipped")
 	if t.lossSum == nil {
 		return errors.New("BUG: @step has no result loss_sum")
 	}
@@ -337,14 +342,15 @@ func (t *trainer) readResults() error {
 	return t.keep(t.step, v)
 }
 
-// results are what a step gives: the loss sum, the count and the learning rate, of which the last two may be nil.
+// results are what a step gives: the loss sum, the count, the loss scale, the number of steps skipped so far, and the learning
+// rate; all but the first may be nil.
 func (t *trainer) results() [numResults]*abi.Tensor {
-	return [numResults]*abi.Tensor{t.lossSum, t.count, t.lr}
+	return [numResults]*abi.Tensor{t.lossSum, t.count, t.lossScale, t.skippedSteps, t.lr}
 }
 
-// keep makes the loss sum, count and learning rate of a step the last ones.
+// keep makes the results of a step the last ones.
 func (t *trainer) keep(step int64, v [numResults]float64) error {
-	t.loss, t.rate = v[0], v[2]
+	t.loss, t.scale, t.skipped, t.rate = v[0], v[2], v[3], v[4]
 	if t.count == nil {
 		return nil
 	}

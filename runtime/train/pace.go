@@ -216,7 +216,7 @@ func (p *pacer) look() error {
 			}
 		}
 	}
-	v := [numResults]float64{math.NaN(), math.NaN(), t.rate}
+	v := [numResults]float64{math.NaN(), math.NaN(), math.NaN(), math.NaN(), t.rate}
 	results := t.results()
 	for i, r := range results[:inBlock] {
 		if r != nil {

@@ -48,10 +48,11 @@ type behind struct {
 	end     int
 }
 
-// What a step gives: the loss sum and the count come back of every step, the learning rate when it is shown.
+// What a step gives: the loss sum, the count, the loss scale and the number of skipped steps come back of every step, where
+// there are such; the learning rate, the last, when it is shown.
 const (
-	inBlock    = 2
-	numResults = 3
+	inBlock    = 4
+	numResults = 5
 )
 
 // noRow is a status word when nothing was refused.

@@ -186,6 +186,7 @@ func (r *reporter) progress(t *trainer) {
 	if r.json {
 		fields := []field{{"step", t.step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"lr", t.rate},
 			{"seconds", per}, {strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, {"resident_bytes", resident}}
+		fields = append(fields, scaling(t)...)
 		if t.m.dev != nil {
 			u := t.m.dev.Usage()
 			fields = append(fields, field{"device_bytes", u.Used}, field{"device_percent", u.Busy})
@@ -196,6 +197,7 @@ func (r *reporter) progress(t *trainer) {
 		if !math.IsNaN(t.rate) {
 			text += fmt.Sprintf("  lr %.1e", t.rate)
 		}
+		text += scalingText(t)
 		left := time.Duration(float64(r.total-t.step) * per * 1e9)
 		text += fmt.Sprintf("  %s %s  eta %s  mem %d MiB", short(r.perStep/per), r.unit, left.Round(time.Second), resident>>20)
 		if t.m.dev != nil {
@@ -211,6 +213,29 @@ func (r *reporter) progress(t *trainer) {
 	if now.Sub(r.since) > 5*time.Second || !r.line { // recent speed, but not of a single step
 		r.since, r.sinceN = now, 0
 	}
+}
+
+// scaling are the loss scale and the number of skipped steps, where the program has them.
+func scaling(t *trainer) []field {
+	var fields []field
+	if t.lossScale != nil {
+		fields = append(fields, field{"loss_scale", t.scale})
+	}
+	if t.skippedSteps != nil {
+		fields = append(fields, field{"skipped", int64(t.skipped)})
+	}
+	return fields
+}
+
+// scalingText is scaling for people, "  scale 32768, 2 skipped".
+func scalingText(t *trainer) string {
+	switch {
+	case t.skippedSteps == nil:
+		return ""
+	case t.lossScale == nil:
+		return fmt.Sprintf("  %.0f skipped", t.skipped)
+	}
+	return fmt.Sprintf("  scale %g, %.0f skipped", t.scale, t.skipped)
 }
 
 // deviceText is what a device is doing, "  GPU 12.3 of 79.6 GiB, 97 %".
@@ -298,8 +323,8 @@ func (r *reporter) end(t *trainer, signal int) {
 	resident, peak := mem.Resident()
 	steps := t.step - r.first
 	if r.json {
-		r.event("end", field{"why", why}, field{"step", t.step}, field{"loss", t.loss}, field{"loss_bits", bits(t.loss)}, field{"seconds", took.Seconds()},
-			field{"arena_bytes", t.plan.arenaBytes()}, field{"resident_bytes", resident}, field{"peak_bytes", peak})
+		r.event("end", append([]field{{"why", why}, {"step", t.step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"seconds", took.Seconds()},
+			{"arena_bytes", t.plan.arenaBytes()}, {"resident_bytes", resident}, {"peak_bytes", peak}}, scaling(t)...)...)
 		return
 	}
 	r.erase()
@@ -309,6 +334,7 @@ func (r *reporter) end(t *trainer, signal int) {
 		if t.watch.debug > 0 || t.watch.hash > 0 {
 			text += fmt.Sprintf(" (%.9g, bits %s)", t.loss, bits(t.loss))
 		}
+		text += scalingText(t)
 		text += fmt.Sprintf("  %d steps in %v, %.3g ms each", steps, took.Round(10*time.Millisecond), took.Seconds()*1e3/float64(steps))
 	}
 	of := ""
