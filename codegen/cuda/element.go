@@ -103,11 +103,11 @@ func (p *printer) width(dims []int, insts []int, rest bool) int {
 	unit, size := 0, 1
 	for _, n := range insts {
 		in := p.k.Insts[n]
-		if (in.Op == "load" || in.Op == "store" || in.Op == "acc") && in.Access.Strides[last] == 1 {
-			if in.Op != "acc" {
-				unit++
+		if (in.Op == "load" || in.Op == "store") && in.Access.Strides[last] == 1 {
+			unit++
+			if len(p.outDim) == 0 || slices.ContainsFunc(p.outDim, func(d int) bool { return in.Access.Strides[d] != 0 }) {
+				size = max(size, p.k.Params[in.Param].DType.Size()) // what all rows read comes from a cache
 			}
-			size = max(size, p.k.Params[in.Param].DType.Size())
 		}
 	}
 	if unit == 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	gencuda "github.com/gtc-compiler/gtc/codegen/cuda"
@@ -137,6 +138,9 @@ func (m *maker) reduced(d dtype.DType, x int) int {
 
 func (m *maker) store(x int) {
 	in := m.k.Insts[x]
+	if !slices.ContainsFunc(m.k.Insts, func(in kir.Inst) bool { return in.Op == "reduce" }) {
+		in.Level = kir.PerElem // groups without reductions have no values of rows
+	}
 	a := kir.Access{Dims: m.k.Dims, Strides: make([]int, len(m.k.Dims))}
 	n := 1
 	for d := len(m.k.Dims) - 1; d >= 0; d-- {

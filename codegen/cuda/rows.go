@@ -138,11 +138,11 @@ func (r *rowPlan) looped() bool { return r.chunks < r.rounds }
 // layAlong gives neighbouring elements of a row to neighbouring lanes: of a warp, or less, when the row is short.
 func (p *printer) layAlong(r *rowPlan, rows, elems int) {
 	vectors := (elems + r.v - 1) / r.v
+	r.lanes = min(32, powerOf2(vectors))
+	r.rows = blockThreads / r.lanes
+	r.finishLayout(elems)
 	switch {
-	case elems <= 32*maxHeld:
-		r.lanes = min(32, powerOf2(vectors))
-		r.rows = blockThreads / r.lanes
-		r.finishLayout(elems)
+	case elems <= 32*maxHeld && (p.accRegisters(r) <= maxKept || vectors < 64):
 		for r.rows*r.lanes > 64 && (rows/r.rows < 264 || r.rows*r.lanes > 128 && p.accRegisters(r) > 40) {
 			r.rows /= 2
 		}

@@ -70,16 +70,19 @@ func (p *printer) splitStage(w *walk, t int, insts []int, pieces int, at map[int
 	p.begin(l)
 	p.line("const %s r = blockIdx.y;", p.index())
 	p.decode(p.outDim, "r", "i")
+	need := p.needed(t, insts)
 	for n, in := range p.k.Insts {
 		switch {
-		case in.Op == "reduce" && in.Stage <= t:
+		case !need[n]:
+		case in.Op == "reduce":
 			p.wholeReduction(n, pieces, at[n])
-		case in.Level != kir.PerElem && in.Op != "reduce" && in.Stage <= t && (in.Op != "store" || in.Stage == t):
+		default:
 			p.outside(n, p.outDim, "blockIdx.x == 0 && threadIdx.x == 0")
 		}
 	}
 	if insts != nil {
-		part := (elems + pieces*w.v - 1) / (pieces * w.v) * w.v
+		unit := blockThreads * w.v
+		part := (elems + pieces*unit - 1) / (pieces * unit) * unit
 		p.line("const %s start = blockIdx.x * %d, stop = start + %d < %d ? start + %d : %d;", p.index(), part, part, elems, part, elems)
 		for _, n := range insts {
 			if in := p.k.Insts[n]; in.Op == "reduce" {
@@ -100,6 +103,26 @@ func (p *printer) splitStage(w *walk, t int, insts []int, pieces int, at map[int
 		p.partReductions(insts, pieces, at)
 	}
 	p.end(l)
+}
+
+// needed marks what does not vary along rows and what stage t needs of it: for insts and for its stores.
+func (p *printer) needed(t int, insts []int) []bool {
+	need := make([]bool, len(p.k.Insts))
+	for _, n := range insts {
+		for _, a := range p.k.Insts[n].Args {
+			need[a] = true
+		}
+	}
+	for n := len(need) - 1; n >= 0; n-- {
+		in := p.k.Insts[n]
+		outer := in.Level != kir.PerElem && (in.Op != "reduce" || in.Stage <= t)
+		if need[n] = outer && (need[n] || in.Op == "store" && in.Stage == t); need[n] && in.Op != "reduce" {
+			for _, a := range in.Args {
+				need[a] = true
+			}
+		}
+	}
+	return need
 }
 
 // wholeReduction combines the parts of reduction n that an earlier kernel has left: all warps do it alike.

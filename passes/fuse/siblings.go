@@ -10,7 +10,7 @@ import (
 // Limits of merging groups that read one value: elements of the value, and how far apart the groups may be, in ops, so that
 // nothing is kept for long that was made for the earlier one.
 const (
-	siblingElems = 1 << 14
+	siblingElems = 1 << 10
 	siblingReach = 48
 )
 
