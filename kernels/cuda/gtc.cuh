@@ -91,13 +91,23 @@ template <class T, int N> struct alignas(sizeof(T) * N) vec {
 // load reads N elements at p, a multiple of their size together.
 template <int N, class T> GTC_FN vec<T, N> load(const T* p) {
 	check_aligned(p, sizeof(vec<T, N>));
+#ifdef GTC_HOST_CHECK
+	vec<T, N> x;  // as one access, which the compiler would take apart
+	gtc_host_move(&x, p, sizeof x);
+	return x;
+#else
 	return *reinterpret_cast<const vec<T, N>*>(p);
+#endif
 }
 
 // store writes N elements at p, a multiple of their size together.
 template <class T, int N> GTC_FN void store(T* p, const vec<T, N>& x) {
 	check_aligned(p, sizeof(vec<T, N>));
+#ifdef GTC_HOST_CHECK
+	gtc_host_move(p, &x, sizeof x);
+#else
 	*reinterpret_cast<vec<T, N>*>(p) = x;
+#endif
 }
 
 // Threads of a warp. All 32 lanes must call.

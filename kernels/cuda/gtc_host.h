@@ -48,6 +48,7 @@ void* gtc_host_dynamic(void);
 void gtc_host_atomic(const void* p, int bytes);
 void gtc_host_volatile(const void* p, int bytes);
 void gtc_host_fence(void);
+void gtc_host_move(void* to, const void* from, int bytes);
 void gtc_host_misaligned(const void* p, int bytes);
 }
 

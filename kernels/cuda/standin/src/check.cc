@@ -337,6 +337,12 @@ void gtc_host_volatile(const void* p, int bytes) {
 	self->took_turn = true;
 	check_access(p, bytes, false, true, uintptr_t(__builtin_return_address(0)));
 }
+void gtc_host_move(void* to, const void* from, int bytes) {
+	uintptr_t pc = uintptr_t(__builtin_return_address(0));
+	check_access(from, size_t(bytes), false, false, pc);
+	check_access(to, size_t(bytes), true, false, pc);
+	memcpy(to, from, size_t(bytes));
+}
 void gtc_host_fence() {
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	self->fenced = true;
