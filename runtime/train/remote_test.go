@@ -185,3 +185,21 @@ func TestAskedForNCCL(t *testing.T) {
 		t.Errorf("exit codes %v\n%s", o.code, o.err)
 	}
 }
+
+// When the device of one rank fails, the others end as for a rank that died, whatever they wait for.
+func TestBrokenDeviceOfAnotherRank(t *testing.T) {
+	defer fakeVersion.Store(0)
+	m := toy{dp: 2, micro: 1, batch: 8, dim: 5}
+	dir, data := m.folder(t, 50)
+	for way, version := range ways {
+		fakeVersion.Store(version)
+		o := m.onFake(t, dir, nil, func(r int, d *fake) {
+			if r == 1 {
+				d.breaks = 25
+			}
+		}, "--data", data, "--steps", "40", "--checkpoint-dir=none")
+		if o.code[0] != ExitPeer || o.code[1] != ExitFailed || !strings.Contains(o.err, "rank 1: step") || !strings.Contains(o.err, "is lost to this process") {
+			t.Errorf("%s: exit codes %v\n%s", way, o.code, o.err)
+		}
+	}
+}
