@@ -79,7 +79,7 @@ func product(p *abi.Product) []jen.Code {
 	fields := some("M", p.M, "N", p.N, "K", p.K, "Batch", p.Batch, "TransA", p.TransA, "TransB", p.TransB, "LDA", p.LDA, "LDB", p.LDB, "LDC", p.LDC,
 		"StrideA", p.StrideA, "StrideB", p.StrideB, "StrideC", p.StrideC, "TypeA", p.TypeA, "TypeB", p.TypeB, "TypeC", p.TypeC,
 		"TypeBias", p.TypeBias, "Compute", p.Compute, "Alpha", p.Alpha, "Accumulate", p.Accumulate, "Epilogue", p.Epilogue, "A", p.A, "B", p.B, "C", p.C,
-		"Bias", p.Bias, "Add", p.Add, "Aux", p.Aux, "Workspace", p.Workspace, "WorkBytes", p.WorkBytes)
+		"Bias", p.Bias, "Add", p.Add, "Aux", p.Aux, "Workspace", p.Workspace, "WorkBytes", p.WorkBytes, "OwnSums", p.OwnSums)
 	return append(fields, jen.Id("Own").Op(":").Add(launchList(p.Own)))
 }
 

@@ -126,7 +126,11 @@ func (g *gemm) plan() (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plan{Kernels: []Kernel{k}, Product: g.product(), Workspace: work}, nil
+	p := &Plan{Kernels: []Kernel{k}, Product: g.product(), Workspace: work}
+	if sums, more, ok := g.sumsKernel(); ok {
+		p.Kernels, p.Product.OwnSums, p.Workspace = append(p.Kernels, sums), 1, max(work, more)
+	}
+	return p, nil
 }
 
 // lines are the lengths of the operands' rows as stored.

@@ -356,7 +356,7 @@ func (p ended) cases(t *testing.T, x *productTrial, plans []*cuda.Plan) (cases [
 }
 
 // What follows a product: each activation's derivative, values kept for the backward, an addend, sums of rows and columns; as
-// planned, and by another tile, whole and in parts.
+// planned, and by another tile, whole and in parts. A plan has a kernel for the sums alone, too, which then has the last word.
 func TestGemmEnd(t *testing.T) {
 	ends := []ended{
 		{product: product{act: 2}, writesAux: 1, hasAux: true}, {product: product{act: 3}, hasAdd: true}, {product: product{act: 5}, hasAux: true},

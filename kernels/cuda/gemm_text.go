@@ -72,6 +72,34 @@ func (g *gemm) skinnyKernel() Kernel {
 		Text: g.text(call, "256"), Args: g.args(), Family: "gemm"}
 }
 
+// sumsKernel makes the sums alone, where they run over the rows of an operand as stored, and says how many bytes of scratch
+// memory it needs.
+func (g *gemm) sumsKernel() (k Kernel, work int, ok bool) {
+	width, from := g.m, g.a
+	if g.sums == 2 {
+		width, from = g.n, g.b
+	}
+	if g.sums == 0 || g.sums == 1 && !g.transA || g.sums == 2 && g.transB {
+		return k, 0, false
+	}
+	v := 16 / g.in.Size()
+	for width%v != 0 {
+		v /= 2
+	}
+	blocks, splits := ceil(width, 32*v), 1
+	for splits < 64 && blocks*splits < 2*chips && g.k/splits > 64 {
+		splits *= 2
+	}
+	text := fmt.Sprintf("extern \"C\" __global__ void __launch_bounds__(256) NAME(const %s* x, %s* sums, float* partial, gtc::u32* count)\n{\n\tgtc::gemm_sums<%d, %d, %d, %d>(x, sums, partial, count);\n}\n",
+		gemmType(g.in), gemmType(g.out), g.k, width, v, splits)
+	k = Kernel{Name: "sums_" + g.in.String(), Text: text, Include: []string{"gemm.cuh", "gemm_sums.cuh"}, Grid: [3]int{blocks * splits, 1, 1}, Block: [3]int{256, 1, 1},
+		Args: []Ref{{Arg: from}, {Arg: g.sumsAt}, {Arg: Nil}, {Arg: Nil}}, Family: "reduction"}
+	if splits > 1 {
+		k.Args[2], k.Args[3], k.Table = Ref{Arg: Workspace}, Ref{Arg: Table}, make([]uint64, ceil(blocks, 2))
+	}
+	return k, 4 * 4 * 256 * blocks * splits, true
+}
+
 func (t tile) simtShared() int {
 	slabs, sums := 2*t.bk*(t.bm+4+t.bn+4), 0
 	if t.r > 1 {

@@ -33,7 +33,8 @@ type Launch struct {
 //	drelu, dgelutanh, dgeluerf       or its derivative at Aux, which is read, times the value so far
 //	gradn, gradm                     besides, Bias becomes the sums of B over K, N elements; or those of A, M elements
 //
-// Own, launches of gtc's own kernels, does the same and is what runs where there is no cuBLASLt or where it is faster.
+// Own, launches of gtc's own kernels, does the same and is what runs where there is no cuBLASLt or where it is faster. Its last
+// OwnSums launches are not part of that: they make only what gradn or gradm ask for, after a library's product without it.
 type Product struct {
 	M, N, K, Batch            int
 	TransA, TransB            bool
@@ -48,6 +49,7 @@ type Product struct {
 	A, B, C, Bias, Add, Aux   int // offsets in the arena, or ArgNil
 	Workspace, WorkBytes      int
 	Own                       []Launch
+	OwnSums                   int
 }
 
 // Convolution is a 2-D convolution (Kind fwd), its gradient by the input (dgrad: A is dy, B the weight, C dx) or by the weight

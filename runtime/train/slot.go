@@ -93,7 +93,7 @@ func (s slot) product(p *abi.Product) *abi.Product {
 		return nil
 	}
 	q := *p
-	q.A, q.B, q.C, q.Bias, q.Aux, q.Workspace = s.at(p.A), s.at(p.B), s.at(p.C), s.at(p.Bias), s.at(p.Aux), s.at(p.Workspace)
+	q.A, q.B, q.C, q.Bias, q.Add, q.Aux, q.Workspace = s.at(p.A), s.at(p.B), s.at(p.C), s.at(p.Bias), s.at(p.Add), s.at(p.Aux), s.at(p.Workspace)
 	q.Own = s.launches(p.Own)
 	return &q
 }

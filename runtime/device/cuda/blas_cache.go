@@ -14,8 +14,9 @@ const cacheVariable = "GTC_TUNE_CACHE"
 
 // choice is how a product is done best: by cuBLASLt with an algorithm, or by gtc's own kernel where there is none.
 type choice struct {
-	Algo  []string `json:"algo,omitempty"` // eight words, hexadecimal
-	Micro float64  `json:"us"`             // microseconds that it took
+	Algo  []string `json:"algo,omitempty"`  // eight words, hexadecimal
+	Apart bool     `json:"apart,omitempty"` // the sums are made by a kernel of gtc's
+	Micro float64  `json:"us"`              // microseconds that it took
 }
 
 // algo is the algorithm of a choice; nil stands for gtc's own kernel. A damaged one is told by ok.

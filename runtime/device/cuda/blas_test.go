@@ -17,6 +17,18 @@ import (
 
 // standInBlas compiles testdata/cublaslt.cc and opens it.
 func standInBlas(t *testing.T) *blas {
+	useStandInBlas(t)
+	b, err := openBlas()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.call(blasDestroy, b.handle) })
+	return b
+}
+
+// useStandInBlas compiles testdata/cublaslt.cc and has the environment name it.
+func useStandInBlas(t *testing.T) {
+	t.Helper()
 	cxx, err := exec.LookPath("g++")
 	if err != nil {
 		t.Skip("no C++ compiler (g++) for the stand-in of cuBLASLt")
@@ -26,12 +38,6 @@ func standInBlas(t *testing.T) *blas {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Setenv(blasVariable, lib)
-	b, err := openBlas()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.call(blasDestroy, b.handle) })
-	return b
 }
 
 // matrix is memory at a multiple of 64, of random f32.

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
+	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
-	"github.com/gtc-compiler/gtc/runtime/device/cuda/driver"
 )
 
 // How products are tried out.
@@ -76,40 +76,118 @@ func (d *Device) product(p *abi.Product) (func(s *stream) error, error) {
 	if b == nil || err != nil {
 		return nil, err
 	}
-	q, err := b.newProduct(p, d.places(p))
-	if q == nil || err != nil {
-		return nil, d.unlessOwn(p, err)
-	}
-	d.lib.products = append(d.lib.products, q)
 	key := problem(p)
 	if c, ok := d.lib.choices.list[key]; ok {
-		if algo, _ := c.algo(); algo == nil && len(p.Own) > 0 {
+		if algo, _ := c.algo(); algo == nil && len(whole(p)) > 0 {
 			return nil, nil
-		} else if algo != nil && q.takes(algo) {
-			q.algo = *algo
-			return q.run, d.warm(p, key, *algo)
+		} else if algo != nil {
+			w, err := d.ready(p, c.Apart, *algo)
+			if err != nil {
+				return nil, err
+			}
+			if w != nil {
+				return w.run, d.warm(p, key, c.Apart, *algo)
+			}
 		}
 	}
-	list, err := q.candidates(tried)
-	if err != nil || len(list) == 0 {
+	best, keep, err := d.try(p)
+	if err != nil || best == nil {
+		if err == nil {
+			err = errors.New("cuBLASLt has no such product")
+		}
 		return nil, d.unlessOwn(p, err)
 	}
-	best, micro, err := d.try(p, list)
-	switch {
-	case err != nil: // no memory to try in: the library's own first choice
-		q.algo = list[0].algo
-		return q.run, nil
-	case best == nil:
-		d.lib.choices.keep(key, choiceOf(nil, micro))
+	if keep {
+		d.lib.choices.keep(key, *best)
+	}
+	algo, _ := best.algo()
+	if algo == nil {
 		return nil, nil
 	}
-	d.lib.choices.keep(key, choiceOf(best, micro))
-	q.algo = *best
-	return q.run, nil
+	w, err := d.ready(p, best.Apart, *algo)
+	if err != nil || w == nil {
+		return nil, d.unlessOwn(p, err)
+	}
+	return w.run, nil
+}
+
+// way is a product of the library and what gtc's kernels do after it.
+type way struct {
+	q     *product
+	after work
+}
+
+func (w *way) run(s *stream) error {
+	if err := w.q.run(s); err != nil {
+		return err
+	}
+	return w.after.Run(s)
+}
+
+// without is p for a library that makes no sums.
+func without(p *abi.Product) *abi.Product {
+	q := *p
+	q.Epilogue = strings.Join(slices.DeleteFunc(words(p.Epilogue), func(w string) bool { return w == "gradn" || w == "gradm" }), "_")
+	q.Bias, q.TypeBias = abi.ArgNil, ""
+	return &q
+}
+
+// ready makes a way with an algorithm, on the arena; nil where the library has it no more.
+func (d *Device) ready(p *abi.Product, apart bool, algo blasAlgo) (*way, error) {
+	w, err := d.way(p, apart, d.places(p), nil)
+	if w == nil || err != nil {
+		return nil, err
+	}
+	d.lib.products = append(d.lib.products, w.q)
+	if !w.q.takes(&algo) {
+		return nil, nil
+	}
+	w.q.algo = algo
+	return w, nil
+}
+
+// way makes the library's product for p, with its sums apart or not; nil where it has none. Kernels after it work on x, if there
+// is one, or on the arena.
+func (d *Device) way(p *abi.Product, apart bool, at places, x *scratch) (*way, error) {
+	w := &way{}
+	asked := p
+	if apart {
+		if p.OwnSums == 0 {
+			return nil, nil
+		}
+		asked = without(p)
+		var err error
+		if w.after.launches, err = d.own(p, p.Own[len(p.Own)-p.OwnSums:], x); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if w.q, err = d.lib.blas.newProduct(asked, at); w.q == nil || err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// own prepares launches of gtc's own kernels, on x if there is one.
+func (d *Device) own(p *abi.Product, list []abi.Launch, x *scratch) ([]launch, error) {
+	var out []launch
+	for i := range list {
+		l, err := d.launch(&list[i], -1)
+		if err != nil {
+			return nil, err
+		}
+		for j, offset := range list[i].Args {
+			if x != nil && offset >= 0 {
+				l.values[j] = x.moved(p, offset)
+			}
+		}
+		out = append(out, *l) // params point to values, which both share
+	}
+	return out, nil
 }
 
 // warm runs a product once whose way was known, so that the library's kernel is there before it is recorded in a graph.
-func (d *Device) warm(p *abi.Product, key string, algo blasAlgo) error {
+func (d *Device) warm(p *abi.Product, key string, apart bool, algo blasAlgo) error {
 	l := &d.lib
 	if l.warm[key] {
 		return nil
@@ -123,22 +201,19 @@ func (d *Device) warm(p *abi.Product, key string, algo blasAlgo) error {
 		return nil // no room for it: the first run loads the kernel
 	}
 	defer d.drv.Free(x.all)
-	q, err := l.blas.newProduct(p, x.places)
-	if err != nil {
+	w, err := d.way(p, apart, x.places, x)
+	if w == nil || err != nil {
 		return err
 	}
-	defer q.close()
-	q.algo = algo
-	return errors.Join(q.run(d.main), d.main.Sync())
+	defer w.q.close()
+	w.q.algo = algo
+	return errors.Join(w.run(d.main), d.main.Sync())
 }
 
 // unlessOwn is the error of a product that the library does not do, unless there are own kernels, which do it then.
 func (d *Device) unlessOwn(p *abi.Product, err error) error {
-	if len(p.Own) > 0 {
+	if len(whole(p)) > 0 {
 		return nil
-	}
-	if err == nil {
-		err = errors.New("cuBLASLt has no such product")
 	}
 	return fmt.Errorf("%s: %w", problem(p), err)
 }
@@ -171,120 +246,77 @@ func (d *Device) places(p *abi.Product) places {
 	return x
 }
 
-// scratch is memory to try a product in: the arena holds what a program needs.
-type scratch struct {
-	places
-	all, work uintptr
-}
-
-// newScratch makes operands for p, filled with small numbers.
-func (d *Device) newScratch(p *abi.Product) (*scratch, error) {
-	sizes := map[string]int{"f32": 4, "f16": 2, "bf16": 2}
-	matrix := func(kind string, rows, ld, stride int) int {
-		return (sizes[kind]*(rows*ld+(p.Batch-1)*stride) + 255) &^ 255
-	}
-	rowsA, rowsB := p.M, p.K
-	if p.TransA {
-		rowsA = p.K
-	}
-	if p.TransB {
-		rowsB = p.N
-	}
-	a, b, c := matrix(p.TypeA, rowsA, p.LDA, p.StrideA), matrix(p.TypeB, rowsB, p.LDB, p.StrideB), matrix(p.TypeC, p.M, p.LDC, p.StrideC)
-	bias := (4*max(p.N, p.M) + 255) &^ 255
-	n := a + b + 3*c + bias + p.WorkBytes
-	all, err := d.drv.Alloc(n)
-	if err != nil {
-		return nil, err
-	}
-	x := &scratch{all: all}
-	x.a, x.b, x.c = all, all+uintptr(a), all+uintptr(a+b)
-	x.aux, x.add = x.c+uintptr(c), x.c+uintptr(2*c)
-	x.bias = x.c + uintptr(3*c)
-	x.work = x.bias + uintptr(bias)
-	if p.Accumulate {
-		x.add = x.c
-	} else if !hasWord(p.Epilogue, "add") {
-		x.add = 0
-	}
-	if err := d.drv.Call(driver.MemsetD8Async, all, filler, uintptr(n), d.main.handle); err != nil {
-		d.drv.Free(all)
-		return nil, err
-	}
-	return x, nil
-}
-
-// moved is where an own kernel's argument lies when it works on x.
-func (x *scratch) moved(p *abi.Product, offset int) uintptr {
-	switch {
-	case p.WorkBytes > 0 && offset >= p.Workspace && offset < p.Workspace+p.WorkBytes:
-		return x.work + uintptr(offset-p.Workspace)
-	case offset == p.C:
-		return x.c
-	case offset == p.A:
-		return x.a
-	case offset == p.B:
-		return x.b
-	case offset == p.Bias:
-		return x.bias
-	case offset == p.Aux:
-		return x.aux
-	}
-	return x.add
-}
-
-// try runs the library's ways and gtc's own, and gives the fastest's algorithm, nil for gtc's own, and its microseconds.
-func (d *Device) try(p *abi.Product, list []blasResult) (best *blasAlgo, micro float64, err error) {
+// try runs the library's ways and gtc's own, and gives the fastest; nil where there is none. Without memory to try in it is the
+// library's own first choice, which is not to be kept.
+func (d *Device) try(p *abi.Product) (best *choice, keep bool, err error) {
 	x, err := d.newScratch(p)
 	if err != nil {
-		return nil, 0, err
+		return d.untried(p)
 	}
 	defer d.drv.Free(x.all)
 	defer d.main.Sync()
-	least := time.Duration(math.MaxInt64)
-	if len(p.Own) > 0 {
-		w := &work{}
-		for i := range p.Own {
-			l, err := d.launch(&p.Own[i], -1)
-			if err != nil {
-				return nil, 0, err
-			}
-			for j, offset := range p.Own[i].Args {
-				if offset >= 0 {
-					l.values[j] = x.moved(p, offset)
-				}
-			}
-			w.launches = append(w.launches, *l)
-		}
-		for i := range w.launches { // the values were copied with their launch
-			for j := range w.launches[i].values {
-				w.launches[i].params[j] = unsafe.Pointer(&w.launches[i].values[j])
-			}
-		}
-		if least, err = d.clock(func() error { return w.Run(d.main) }); err != nil {
-			return nil, 0, err
-		}
-	}
-	q, err := d.lib.blas.newProduct(p, x.places)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer q.close()
-	for i := range list {
-		q.algo = list[i].algo
-		t, err := d.clock(func() error { return q.run(d.main) })
+	consider := func(algo *blasAlgo, apart bool, run func(s *stream) error) error {
+		t, err := d.clock(func() error { return run(d.main) })
 		var f *failure
 		if errors.As(err, &f) {
-			return nil, 0, err // of the device, not of this way
+			return err // of the device, not of this way
 		}
-		if err == nil && t < least {
-			least, best = t, &list[i].algo
+		if micro := float64(t.Nanoseconds()) / 1000; err == nil && (best == nil || micro < best.Micro) {
+			c := choiceOf(algo, micro)
+			c.Apart = apart
+			best = &c
+		}
+		return nil
+	}
+	if list := whole(p); len(list) > 0 {
+		w := &work{}
+		if w.launches, err = d.own(p, list, x); err != nil {
+			return nil, false, err
+		}
+		if err := consider(nil, false, func(s *stream) error { return w.Run(s) }); err != nil {
+			return nil, false, err
 		}
 	}
-	if least == math.MaxInt64 {
-		return nil, 0, errors.New("no algorithm runs")
+	for _, apart := range []bool{false, true} {
+		w, err := d.way(p, apart, x.places, x)
+		if err != nil {
+			return nil, false, err
+		}
+		if w == nil {
+			continue
+		}
+		list, _ := w.q.candidates(tried) // none: the library has no such product
+		for i := range list {
+			w.q.algo = list[i].algo
+			if err := consider(&list[i].algo, apart, w.run); err != nil {
+				w.q.close()
+				return nil, false, err
+			}
+		}
+		w.q.close()
 	}
-	return best, float64(least.Nanoseconds()) / 1000, nil
+	return best, true, nil
+}
+
+// untried is the library's first choice.
+func (d *Device) untried(p *abi.Product) (*choice, bool, error) {
+	for _, apart := range []bool{false, true} {
+		w, err := d.way(p, apart, d.places(p), nil)
+		if err != nil {
+			return nil, false, err
+		}
+		if w == nil {
+			continue
+		}
+		list, _ := w.q.candidates(1)
+		w.q.close()
+		if len(list) > 0 {
+			c := choiceOf(&list[0].algo, 0)
+			c.Apart = apart
+			return &c, false, nil
+		}
+	}
+	return nil, false, nil
 }
 
 // clock is how long run's work takes, on the device alone: the runs are recorded in a graph, whose launch costs once.

@@ -34,7 +34,7 @@ func (d *Device) Prepare(t *device.Task) (device.Work, error) {
 	var err error
 	switch {
 	case t.Product != nil:
-		own = t.Product.Own
+		own = whole(t.Product)
 		w.library, err = d.product(t.Product)
 	case t.Convolution != nil:
 		own = t.Convolution.Own
@@ -55,6 +55,9 @@ func (d *Device) Prepare(t *device.Task) (device.Work, error) {
 	}
 	return w, nil
 }
+
+// whole are the launches that do all of a product.
+func whole(p *abi.Product) []abi.Launch { return p.Own[:max(0, len(p.Own)-p.OwnSums)] }
 
 // missing is the library that does a task.
 func missing(t *device.Task) string {

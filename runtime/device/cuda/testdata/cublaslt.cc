@@ -137,7 +137,7 @@ status_t wrong(const Desc *d, const Layout *a, const Layout *b, const Layout *c,
 		break;
 	case BGRADA:
 	case BGRADB:
-		if (r->batch > 1)
+		if (r->batch > 1 || getenv("STANDIN_NO_SUMS"))
 			return NOT_SUPPORTED;
 		break;
 	default:
@@ -357,7 +357,7 @@ status_t cublasLtMatmul(Handle *h, Desc *d, const float *alpha, const void *pa, 
 	Work *w = new Work{*d, *a, *b, *c, *r, *alpha, *beta, pa, pb, pc, pr};
 	typedef int launch_t(void *, void (*)(void *), void *);
 	static launch_t *launch = (launch_t *)dlsym(RTLD_DEFAULT, "cuLaunchHostFunc");
-	if (launch)
+	if (launch && stream)
 		return launch(stream, perform, w) ? 13 : OK;
 	perform(w);
 	return OK;
