@@ -12,9 +12,10 @@ import (
 // A copy is a reshape to the same dims, with the layout of the parameter but for dp; spmd makes an all_gather of it.
 type gatherer struct {
 	*annotator
-	b  *ir.Builder
-	of map[*ir.Value]bool     // those parameters, and what is made of parameters alone
-	in map[*ir.Op][]*ir.Value // what the ops that make the latter read before they read copies
+	b    *ir.Builder
+	of   map[*ir.Value]bool     // those parameters, and what is made of parameters alone
+	half map[*ir.Value]bool     // their casts to half precision: these are made of the parts, and gathered at half the bytes
+	in   map[*ir.Op][]*ir.Value // what the ops that make the latter read before they read copies
 }
 
 // reading is one of the two passes.
@@ -27,7 +28,7 @@ type reading struct {
 // made of parameters alone (a transposed weight) is made in both passes, so that nothing whole is kept in between.
 func (a *annotator) gatherForUse(u *updates) {
 	layout.MarkData(a.f)
-	g := &gatherer{annotator: a, b: ir.NewBuilder(a.f), of: map[*ir.Value]bool{}, in: map[*ir.Op][]*ir.Value{}}
+	g := &gatherer{annotator: a, b: ir.NewBuilder(a.f), of: map[*ir.Value]bool{}, half: map[*ir.Value]bool{}, in: map[*ir.Op][]*ir.Value{}}
 	for _, p := range a.f.Params {
 		if _, ok := partOf(a.m, p.Sharding, p.Type.Dims); ok && p.Role != ir.State && a.zeroSplits(p) {
 			g.of[p] = true
@@ -38,6 +39,9 @@ func (a *annotator) gatherForUse(u *updates) {
 	}
 	for _, op := range a.f.Ops {
 		if !op.Out[0].Data && !u.ops[op] && slices.ContainsFunc(op.In, func(v *ir.Value) bool { return g.of[v] }) {
+			if g.narrows(op) {
+				continue
+			}
 			g.in[op] = slices.Clone(op.In)
 			for _, v := range op.Out {
 				g.of[v] = true
@@ -56,9 +60,9 @@ func (a *annotator) gatherForUse(u *updates) {
 				r.made[v] = v
 			}
 		}
-		if !u.ops[op] {
+		if !u.ops[op] && !g.half[op.Out[0]] {
 			for i, v := range op.In {
-				if g.of[v] && (v.Op == nil || r == backward) {
+				if g.of[v] && (v.Op == nil || g.half[v] || r == backward) {
 					op.In[i] = g.read(v, r, op.Loc)
 				}
 			}
@@ -67,15 +71,31 @@ func (a *annotator) gatherForUse(u *updates) {
 	}
 }
 
+// narrows reports whether op casts a parameter that is in parts to half precision, and has it work on the parts.
+func (g *gatherer) narrows(op *ir.Op) bool {
+	v := op.In[0]
+	if op.Def != ops.CastDef || v.Op != nil || !g.of[v] || op.Out[0].Type.DType.Size() >= v.Type.DType.Size() {
+		return false
+	}
+	out := op.Out[0]
+	g.of[out], g.half[out] = true, true
+	g.pins[out], _ = partOf(g.m, v.Sharding, v.Type.Dims)
+	return true
+}
+
 // read is v, a parameter or made of parameters alone, for a pass, in which the op at loc reads it first.
 func (g *gatherer) read(v *ir.Value, r *reading, loc ir.Loc) *ir.Value {
 	if w := r.made[v]; w != nil || !g.of[v] {
 		return orElse(w, v)
 	}
-	if v.Op == nil {
+	if v.Op == nil || g.half[v] {
+		name := v.Name
+		if v.Op != nil {
+			name = v.Op.In[0].Name
+		}
 		g.b.Loc = g.c.Loc(loc)
 		w := g.b.Rename(g.b.Emit(ops.ReshapeDef, ops.ReshapeAttrs{Dims: slices.Clone(v.Type.Dims)}, v), v.Name+"."+r.name)
-		w.Op.Why = "ZeRO-3: gathers parameter " + v.Name + " for the " + r.name + " pass"
+		w.Op.Why = "ZeRO-3: gathers parameter " + name + " for the " + r.name + " pass"
 		r.made[v], g.pins[w] = w, v.Sharding
 		return w
 	}
