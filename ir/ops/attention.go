@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/factor"
 )
 
@@ -15,11 +16,16 @@ var (
 
 // AttentionAttrs: Causal lets query i see keys up to i+(Sk-Sq), which aligns the last query with the last key.
 // Scale multiplies the products of queries and keys. Layout is "bhsd" (or "") or "bshd": the order of batch, head,
-// sequence and feature in q, k, v and out.
+// sequence and feature in q, k, v and out. Window w > 0, of causal attention only, hides all but the last w keys that
+// Causal lets a query see, as sliding-window models do. P in [0,1) and Seed are dropout's (DropoutAttrs), of the
+// probabilities.
 type AttentionAttrs struct {
 	Causal bool
 	Scale  float64
 	Layout string
+	Window int
+	P      float64
+	Seed   int
 }
 
 // Attention gives out = softmax(Scale*q.k' + mask).v and lse[B,H,Sq], the logarithm of the softmax's denominator.
@@ -35,7 +41,19 @@ func Attention(b *ir.Builder, a AttentionAttrs, q, k, v, mask *ir.Value) (out, l
 	return res[0], res[1]
 }
 
-// AttentionGrad gives the gradients of q, k and v. Its operands are q, k, v, mask (or nil), out, lse, dout.
+// AttentionDropout is Attention with probabilities that dropout has thinned by a.P: those of element (b,h,i,j) are the
+// same as Dropout with a.Seed and counter (an i64 scalar) would thin it in a tensor [B,H,Sq,Sk].
+func AttentionDropout(b *ir.Builder, a AttentionAttrs, q, k, v, mask, counter *ir.Value) (out, lse *ir.Value) {
+	if mask != nil && len(mask.Type.Dims) == 4 && mask.Type.Dims[3] == 1 {
+		mask = Expand(b, mask, with(mask.Type.Dims, 3, k.Type.Dims[a.seq()]))
+	}
+	h := a.head()
+	res := b.EmitN(AttentionDef, a, q, k, v, mask, counter, positions(b, []int{q.Type.Dims[0], q.Type.Dims[h]}))
+	return res[0], res[1]
+}
+
+// AttentionGrad gives the gradients of q, k and v. Its operands are q, k, v, mask (or nil), out, lse, dout; with dropout
+// then the counter and the numbers of heads, i64[B,H], as the forward op has them.
 func AttentionGrad(b *ir.Builder, a AttentionAttrs, operands ...*ir.Value) (dq, dk, dv *ir.Value) {
 	res := b.EmitN(AttentionGradDef, a, operands...)
 	return res[0], res[1], res[2]
@@ -68,7 +86,11 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 	if a.Layout != "" && a.Layout != "bhsd" && a.Layout != "bshd" {
 		return d, fmt.Errorf("layout is %q, must be bhsd or bshd", a.Layout)
 	}
-	if err := sameFloat(op, 0, 1, 2, 3, 4, 6); err != nil {
+	floats := []int{0, 1, 2, 3, 4, 6}
+	if op.Def == AttentionDef {
+		floats = floats[:4]
+	}
+	if err := sameFloat(op, floats...); err != nil {
 		return d, err
 	}
 	for i := range 3 {
@@ -81,6 +103,12 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 	if d.Hkv < 1 || d.H%d.Hkv != 0 {
 		return d, fmt.Errorf("operand 0 has %d heads, not a multiple of operand 1's %d", d.H, d.Hkv)
 	}
+	if a.Window < 0 || a.Window > 0 && !a.Causal {
+		return d, fmt.Errorf("window is %d and causal %v: a window is of causal attention, and not negative", a.Window, a.Causal)
+	}
+	if !(a.P >= 0 && a.P < 1) {
+		return d, fmt.Errorf("p is %g, must be in [0,1)", a.P)
+	}
 	if a.Causal && d.Sk < d.Sq {
 		return d, fmt.Errorf("causal attention of %d queries needs as many keys, has %d", d.Sq, d.Sk)
 	}
@@ -89,7 +117,7 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 		op.In[0].Type, ir.T(t, a.dims(d.B, d.Hkv, d.Sk, d.D)...), ir.T(t, a.dims(d.B, d.Hkv, d.Sk, d.Dv)...), {},
 		ir.T(t, a.dims(d.B, d.H, d.Sq, d.Dv)...), ir.T(sumType(t), d.B, d.H, d.Sq), ir.T(t, a.dims(d.B, d.H, d.Sq, d.Dv)...),
 	}
-	for i, v := range op.In {
+	for i, v := range op.In[:min(len(op.In), dropoutOperands(op))] {
 		switch {
 		case v == nil && i > 3:
 			return d, fmt.Errorf("operand %d is missing", i)
@@ -103,7 +131,32 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 			return d, err
 		}
 	}
-	return d, nil
+	return d, d.checkDropout(op, a)
+}
+
+// dropoutOperands is the place of the counter, before that of the heads' numbers.
+func dropoutOperands(op *ir.Op) int {
+	if op.Def == AttentionGradDef {
+		return 7
+	}
+	return 4
+}
+
+func (d attnDims) checkDropout(op *ir.Op, a AttentionAttrs) error {
+	at := dropoutOperands(op)
+	counter, numbers := operand(op, at), operand(op, at+1)
+	switch {
+	case a.P == 0 && len(op.In) > at:
+		return fmt.Errorf("operand %d is dropout's, and p is 0", at)
+	case a.P == 0:
+		return nil
+	case counter == nil || numbers == nil:
+		return fmt.Errorf("operand %d, the counter, or %d, the numbers of the heads, is missing", at, at+1)
+	}
+	if want := ir.T(dtype.I64, d.B, d.H); !numbers.Type.Equal(want) {
+		return fmt.Errorf("operand %d is %s, must be %s", at+1, numbers.Type, want)
+	}
+	return checkCounter(counter, at)
 }
 
 func (d attnDims) checkMask(m []int) error {
@@ -131,8 +184,8 @@ func inferAttentionGrad(op *ir.Op) ([]ir.Type, error) {
 	if _, err := attnOf(op); err != nil {
 		return nil, err
 	}
-	if len(op.In) != 7 {
-		return nil, fmt.Errorf("has %d operands, takes 7", len(op.In))
+	if len(op.In) < 7 {
+		return nil, fmt.Errorf("has %d operands, takes 7, or 9 with dropout", len(op.In))
 	}
 	return []ir.Type{op.In[0].Type, op.In[1].Type, op.In[2].Type}, nil
 }
@@ -158,7 +211,7 @@ func attentionRule(op *ir.Op) factor.Rule {
 	}
 	q, k, v := order(h, sq, qk), order(hkv, sk, qk), order(hkv, sk, dv)
 	out, lse := order(h, sq, dv), []factor.Dim{b, h, sq}
-	in := [][]factor.Dim{q, k, v, nil, out, lse, out}[:len(op.In)]
+	in := [][]factor.Dim{q, k, v, nil, out, lse, out}[:min(len(op.In), dropoutOperands(op))]
 	if m := operand(op, 3); m != nil {
 		in[3] = []factor.Dim{b, h, sq, sk}
 		for i, n := range m.Type.Dims {
@@ -166,6 +219,9 @@ func attentionRule(op *ir.Op) factor.Rule {
 				in[3][i] = nil
 			}
 		}
+	}
+	if len(op.In) > len(in) {
+		in = append(in, nil, []factor.Dim{b, h})
 	}
 	if op.Def == AttentionGradDef {
 		return r.rule(in, q, k, v)

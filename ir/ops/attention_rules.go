@@ -3,6 +3,7 @@ package ops
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -10,12 +11,12 @@ import (
 
 func init() {
 	AttentionDef.Define(ir.Rules{
-		Attrs: AttentionAttrs{}, Operands: 3, Optional: 1, Infer: inferAttention, Factors: attentionRule, Precision: "low",
+		Attrs: AttentionAttrs{}, Operands: 3, Optional: 3, Infer: inferAttention, Factors: attentionRule, Precision: "low",
 		Eval: evalAttention, Decompose: orInF32(attentionParts), VJP: attentionVJP, Impl: attentionImpl, Samples: attentionSamples,
 		Doc: "softmax(scale*q.k' + mask).v and the log-sum-exp of the scores",
 	})
 	AttentionGradDef.Define(ir.Rules{
-		Attrs: AttentionAttrs{}, Operands: 3, Optional: 4, Infer: inferAttentionGrad, Factors: attentionRule, Precision: "low",
+		Attrs: AttentionAttrs{}, Operands: 3, Optional: 6, Infer: inferAttentionGrad, Factors: attentionRule, Precision: "low",
 		Eval: evalAttentionGrad, Decompose: orInF32(attentionGradParts), Impl: attentionImpl, Samples: attentionGradSamples,
 		Doc: "gradients of attention in q, k and v",
 	})
@@ -24,8 +25,20 @@ func init() {
 // attnEval reads one attention's operands for the evaluators.
 type attnEval struct {
 	attnDims
-	a  AttentionAttrs
-	in []*ir.Array
+	a       AttentionAttrs
+	in      []*ir.Array
+	dropout []*ir.Array // the counter and the numbers of heads; nil without
+}
+
+// kept is what dropout multiplies the probability of (b,h,i,j) by.
+func (e attnEval) kept(b, h, i, j int) float64 {
+	switch {
+	case e.dropout == nil:
+		return 1
+	case uniform(e.a.Seed, e.dropout[0].I[0], (e.dropout[1].I[b*e.H+h]*int64(e.Sq)+int64(i))*int64(e.Sk)+int64(j)) < e.a.P:
+		return 0
+	}
+	return 1 / (1 - e.a.P)
 }
 
 // row gives the position of the first feature of (b, h, s) in q, k, v or out, whose sizes are heads, seq and depth.
@@ -43,7 +56,7 @@ func (e attnEval) out(b, h, i int) int { return e.row(b, h, i, e.H, e.Sq, e.Dv) 
 
 // score is element (b,h,i,j) before the softmax.
 func (e attnEval) score(b, h, i, j int) float64 {
-	if e.a.Causal && j > i+e.Sk-e.Sq {
+	if last := i + e.Sk - e.Sq; e.a.Causal && (j > last || e.a.Window > 0 && j <= last-e.a.Window) {
 		return math.Inf(-1)
 	}
 	sum, q, k := 0.0, e.q(b, h, i), e.k(b, h, j)
@@ -68,7 +81,11 @@ func newAttnEval(op *ir.Op, in []*ir.Array) attnEval {
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	return attnEval{d, op.Attrs.(AttentionAttrs), in}
+	e := attnEval{attnDims: d, a: op.Attrs.(AttentionAttrs), in: in}
+	if at := dropoutOperands(op); e.a.P > 0 {
+		e.dropout = in[at : at+2]
+	}
+	return e
 }
 
 func evalAttention(op *ir.Op, in []*ir.Array) []*ir.Array {
@@ -81,8 +98,9 @@ func evalAttention(op *ir.Op, in []*ir.Array) []*ir.Array {
 		lse := logSumExp(s)
 		out[1].F[row] = lse
 		for j := range s {
+			p := prob(s[j], lse) * e.kept(at[0], at[1], at[2], j)
 			for x := range e.Dv {
-				out[0].F[e.out(at[0], at[1], at[2])+x] += prob(s[j], lse) * in[2].F[e.v(at[0], at[1], j)+x]
+				out[0].F[e.out(at[0], at[1], at[2])+x] += p * in[2].F[e.v(at[0], at[1], j)+x]
 			}
 		}
 	})
@@ -98,7 +116,7 @@ func prob(s, lse float64) float64 {
 }
 
 // evalAttentionGrad: with p the probabilities, dp = dout.v and ds = p*(dp - out.dout): dq = scale*ds.k,
-// dk = scale*ds'.q, dv = p'.dout (Dao et al., FlashAttention, 2022, appendix B).
+// dk = scale*ds'.q, dv = p'.dout (Dao et al., FlashAttention, 2022, appendix B). Dropout multiplies dp, and p in dv.
 func evalAttentionGrad(op *ir.Op, in []*ir.Array) []*ir.Array {
 	e, grads := newAttnEval(op, in), arrays(op)
 	dq, dk, dv, dout := grads[0].F, grads[1].F, grads[2].F, in[6].F
@@ -110,9 +128,10 @@ func evalAttentionGrad(op *ir.Op, in []*ir.Array) []*ir.Array {
 		}
 		for j := range e.Sk {
 			p, k, v, dp := prob(e.score(b, h, i, j), in[5].F[row]), e.k(b, h, j), e.v(b, h, j), 0.0
+			kept := e.kept(b, h, i, j)
 			for x := range e.Dv {
-				dp += dout[o+x] * in[2].F[v+x]
-				dv[v+x] += p * dout[o+x]
+				dp += kept * dout[o+x] * in[2].F[v+x]
+				dv[v+x] += p * kept * dout[o+x]
 			}
 			ds := p * (dp - delta) * e.a.Scale
 			for x := range e.D {
@@ -131,6 +150,15 @@ type attnParts struct {
 	b       *ir.Builder
 	q, k, v *ir.Value
 	scores  *ir.Value // [B,H,Sq,Sk]
+	kept    *ir.Value // which of them dropout keeps; nil without
+}
+
+// thinned is x, one for each score, after dropout.
+func (p attnParts) thinned(x *ir.Value) *ir.Value {
+	if p.kept == nil {
+		return x
+	}
+	return Where(p.b, p.kept, MulScalar(p.b, x, 1/(1-p.a.P)), ScalarLike(p.b, x, 0))
 }
 
 // swap exchanges the head and sequence dims where the layout has them so.
@@ -176,10 +204,21 @@ func newAttnParts(b *ir.Builder, op *ir.Op) attnParts {
 		dims := s.Type.Dims
 		i := Expand(b, Iota(b, dtype.I64, []int{1, 1, d.Sq, 1}, 2), dims)
 		j := Expand(b, Iota(b, dtype.I64, []int{1, 1, 1, d.Sk}, 3), dims)
-		seen := Le(b, j, AddScalar(b, i, float64(d.Sk-d.Sq)))
+		last := AddScalar(b, i, float64(d.Sk-d.Sq))
+		seen := Le(b, j, last)
+		if p.a.Window > 0 {
+			seen = And(b, seen, Gt(b, j, AddScalar(b, last, -float64(p.a.Window))))
+		}
 		s = Where(b, seen, s, ScalarLike(b, s, math.Inf(-1)))
 	}
 	p.scores = s
+	if at := dropoutOperands(op); p.a.P > 0 {
+		dims := s.Type.Dims
+		first := MulScalar(b, op.In[at+1], float64(d.Sq*d.Sk)) // of each head's scores
+		index := Add(b, Expand(b, Reshape(b, first, []int{d.B, d.H, 1, 1}), dims), Expand(b, positions(b, []int{1, 1, d.Sq, d.Sk}), dims))
+		u := uniformParts(b, op.In[at], p.a.Seed, index)
+		p.kept = Ge(b, u, ScalarLike(b, u, p.a.P))
+	}
 	return p
 }
 
@@ -196,7 +235,7 @@ func attentionParts(b *ir.Builder, op *ir.Op) []*ir.Value {
 	sum := ReduceSum(b, e, 3)
 	empty := Eq(b, sum, ScalarLike(b, sum, 0))
 	inv := Where(b, empty, ScalarLike(b, sum, 0), Recip(b, sum))
-	out := MatMul(b, Mul(b, e, like(b, inv, e)), p.v)
+	out := MatMul(b, p.thinned(Mul(b, e, like(b, inv, e))), p.v)
 	lse := Add(b, Log(b, sum), top)
 	return []*ir.Value{p.swap(out), Reshape(b, lse, []int{p.B, p.H, p.Sq})}
 }
@@ -222,9 +261,9 @@ func attentionGradParts(b *ir.Builder, op *ir.Op) []*ir.Value {
 	p := newAttnParts(b, op)
 	out, dout := p.swap(op.In[4]), p.swap(op.In[6])
 	prob := p.probs(op.In[5])
-	dv := p.swap(p.sumHeads(MatMulT(b, prob, dout, true, false)))
+	dv := p.swap(p.sumHeads(MatMulT(b, p.thinned(prob), dout, true, false)))
 	delta := ReduceSum(b, Mul(b, out, dout), 3)
-	dp := MatMulT(b, dout, p.v, false, true)
+	dp := p.thinned(MatMulT(b, dout, p.v, false, true))
 	dq, dk := p.scoreGrads(Mul(b, prob, Sub(b, dp, like(b, delta, dp))))
 	return []*ir.Value{dq, dk, dv}
 }
@@ -236,7 +275,8 @@ func attentionVJP(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 	grads := make([]*ir.Value, len(op.In))
 	a, mask := op.Attrs.(AttentionAttrs), operand(op, 3)
 	if dy[0] != nil {
-		dq, dk, dv := AttentionGrad(b, a, op.In[0], op.In[1], op.In[2], mask, op.Out[0], op.Out[1], dy[0])
+		operands := []*ir.Value{op.In[0], op.In[1], op.In[2], mask, op.Out[0], op.Out[1], dy[0]}
+		dq, dk, dv := AttentionGrad(b, a, append(operands, op.In[min(len(op.In), dropoutOperands(op)):]...)...)
 		copy(grads, []*ir.Value{dq, dk, dv})
 	}
 	if dy[1] == nil && mask == nil {
@@ -261,7 +301,7 @@ func (p attnParts) maskGrad(prob, out *ir.Value, dy []*ir.Value, dims []int) *ir
 	if dy[0] != nil {
 		dout := p.swap(dy[0])
 		delta := ReduceSum(b, Mul(b, p.swap(out), dout), 3)
-		dp := MatMulT(b, dout, p.v, false, true)
+		dp := p.thinned(MatMulT(b, dout, p.v, false, true))
 		inner = Sub(b, dp, like(b, delta, dp))
 	}
 	if dy[1] != nil {
@@ -287,36 +327,44 @@ func attentionSamples(*rand.Rand) []ir.Sample {
 		{In: f32s(q, k, []int{2, 2, 3, 2}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}},
 		{In: f32s([]int{2, 2, 4, 4}, []int{2, 3, 2, 4}, []int{2, 3, 2, 4}, []int{1, 4, 2, 3}), Attrs: AttentionAttrs{Scale: 0.7, Layout: "bshd"}},
 		{In: f32s([]int{2, 2, 2, 4}, []int{2, 2, 5, 4}, []int{2, 2, 5, 4}, []int{2, 1, 1, 5}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}},
+		{In: f32s([]int{1, 2, 5, 4}, []int{1, 1, 6, 4}, []int{1, 1, 6, 4}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true, Window: 2}},
+		{In: append(f32s(q, k, k, []int{2, 1, 1, 3}), ir.T(dtype.I64), ir.T(dtype.I64, 2, 4)), Attrs: AttentionAttrs{Scale: 0.5, P: 0.25, Seed: 3}},
 		of(dtype.F16, ir.Sample{In: f32s(q, k, k), Attrs: AttentionAttrs{Scale: 0.5}}),
 		of(dtype.F64, ir.Sample{In: f32s(q, k, []int{2, 2, 3, 2}), Attrs: AttentionAttrs{Scale: 0.5, Causal: true}}),
 	}
 }
 
-// attentionGradSamples saves what attention itself gives for out and lse.
 func attentionGradSamples(r *rand.Rand) []ir.Sample {
 	var out []ir.Sample
 	for _, s := range attentionSamples(r) {
-		a := s.Attrs.(AttentionAttrs)
-		b := ir.NewBuilder(&ir.Func{})
-		args := make([]*ir.Value, 4)
-		for i, t := range s.In {
-			args[i] = b.Param("x", t, ir.Input)
-		}
-		o, lse := Attention(b, a, args[0], args[1], args[2], args[3])
-		types := append(append([]ir.Type{}, s.In[:3]...), ir.Type{}, o.Type, lse.Type, o.Type)
-		if args[3] != nil {
-			types[3] = args[3].Type
-		} else {
-			types[3] = ir.T(s.In[1].DType, 1, 1, 1, s.In[1].Dims[a.seq()])
-		}
-		out = append(out, ir.Sample{In: types, Attrs: a, Fill: func(_ *rand.Rand, in []*ir.Array) {
-			if args[3] == nil {
-				clear(in[3].F)
-			}
-			res := evalAttention(o.Op, in[:4])
-			copy(in[4].F, res[0].F)
-			copy(in[5].F, res[1].F)
-		}})
+		out = append(out, attentionGradSample(s))
 	}
 	return out
+}
+
+// attentionGradSample is a sample of the gradient from one of attention, which gives out and lse.
+func attentionGradSample(s ir.Sample) ir.Sample {
+	a := s.Attrs.(AttentionAttrs)
+	b := ir.NewBuilder(&ir.Func{})
+	args := make([]*ir.Value, max(len(s.In), 4))
+	for i, t := range s.In {
+		args[i] = b.Param("x", t, ir.Input)
+	}
+	res := b.EmitN(AttentionDef, a, args...)
+	o, lse := res[0], res[1]
+	types := append(append([]ir.Type{}, s.In[:3]...), ir.Type{}, o.Type, lse.Type, o.Type)
+	if args[3] != nil {
+		types[3] = args[3].Type
+	} else {
+		types[3] = ir.T(s.In[1].DType, 1, 1, 1, s.In[1].Dims[a.seq()])
+	}
+	types = append(types, s.In[min(len(s.In), 4):]...)
+	return ir.Sample{In: types, Attrs: a, Fill: func(_ *rand.Rand, in []*ir.Array) {
+		if args[3] == nil {
+			clear(in[3].F)
+		}
+		res := evalAttention(o.Op, append(slices.Clone(in[:4]), in[7:]...))
+		copy(in[4].F, res[0].F)
+		copy(in[5].F, res[1].F)
+	}}
 }

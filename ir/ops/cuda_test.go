@@ -14,7 +14,7 @@ import (
 )
 
 // elsewhere are the templates of the CUDA target that have tests of their own.
-var elsewhere = []string{"Gemm", "AttnFwd", "AttnBwd"}
+var elsewhere = []string{"Gemm"}
 
 // TestCudaTemplatesAreEval runs the kernels that each op's Impl names on the CUDA target, on this processor, and holds them
 // against the definition: the samples of all ops and some larger tensors of odd sizes, in f32 and in half precision.
@@ -25,7 +25,7 @@ func TestCudaTemplatesAreEval(t *testing.T) {
 		if d.Rules.Impl == nil || d.Rules.Samples == nil || d.Rules.Eval == nil {
 			continue
 		}
-		for _, s := range slices.Concat(d.Rules.Samples(r), larger[d]) {
+		for _, s := range slices.Concat(d.Rules.Samples(r), larger[d], largerAttention(d)) {
 			for _, v := range inTypes(d, s) {
 				if c := newCudaCall(t, d, v, r); c != nil {
 					calls = append(calls, c)
@@ -122,6 +122,27 @@ var larger = map[*ir.Def][]ir.Sample{
 	},
 	DetDef:    {sized(nil, 0, ir.T(f32, 3, 17, 17))},
 	MatMulDef: {sized(MatMulAttrs{}, 9, ir.T(dtype.I32, 2, 35, 19), ir.T(dtype.I32, 2, 19, 40)), sized(MatMulAttrs{TransA: true, TransB: true}, 9, ir.T(dtype.F64, 35, 19), ir.T(dtype.F64, 40, 35))},
+}
+
+// largerAttention are samples that tensor cores take in half precision, with dropout and windows, which other tests lack.
+func largerAttention(d *ir.Def) []ir.Sample {
+	counter, drop := ir.T(dtype.I64), AttentionAttrs{Scale: 0.2, P: 0.3, Seed: 5}
+	window := AttentionAttrs{Scale: 0.2, Layout: "bshd", Causal: true, Window: 20, P: 0.5, Seed: 1}
+	out := []ir.Sample{
+		{In: append(f32s([]int{1, 2, 70, 32}, []int{1, 1, 75, 32}, []int{1, 1, 75, 48}, []int{1, 1, 1, 75}), counter, ir.T(dtype.I64, 1, 2)), Attrs: drop},
+		{In: append(f32s([]int{2, 33, 2, 136}, []int{2, 40, 2, 136}, []int{2, 40, 2, 24}, []int{2, 1, 33, 40}), counter, ir.T(dtype.I64, 2, 2)), Attrs: window},
+		{In: append(f32s([]int{2, 33, 2, 72}, []int{2, 40, 2, 72}, []int{2, 40, 2, 24}, []int{2, 1, 33, 40}), counter, ir.T(dtype.I64, 2, 2)), Attrs: window},
+	}
+	switch d {
+	case AttentionDef:
+		return out
+	case AttentionGradDef:
+		for i := range out {
+			out[i] = attentionGradSample(out[i])
+		}
+		return out
+	}
+	return nil
 }
 
 // convAttrs is a convolution of two dims, each alike.

@@ -77,10 +77,14 @@ func defineDropout() {
 	})
 }
 
-// randParts numbers the elements of the whole tensor through one small iota per dim. Split over ranks, each rank
-// slices its part of those, so that its numbers are those of the unsplit program. Two keys made of the counter go
-// in before and after the first hash of the index, so that no two counters' numbers are shifts of each other.
+// randParts numbers the elements of the whole tensor and hashes the numbers.
 func randParts(b *ir.Builder, counter *ir.Value, seed int, dims []int) *ir.Value {
+	return uniformParts(b, counter, seed, positions(b, dims))
+}
+
+// positions numbers the elements of a tensor, from 0 on, through one small iota per dim. Split over ranks, each rank slices
+// its part of those, so that its numbers are those of the unsplit program.
+func positions(b *ir.Builder, dims []int) *ir.Value {
 	index := Zeros(b, ir.T(dtype.I64, dims...))
 	for d, stride := range ir.Strides(dims) {
 		if dims[d] == 1 {
@@ -89,13 +93,20 @@ func randParts(b *ir.Builder, counter *ir.Value, seed int, dims []int) *ir.Value
 		line := MulScalar(b, Iota(b, dtype.I64, with(filled(len(dims), 1), d, dims[d]), d), float64(stride))
 		index = Add(b, index, Expand(b, line, dims))
 	}
+	return index
+}
+
+// uniformParts is uniform of each element of index. Two keys made of the counter go in before and after the first hash of
+// the index, so that no two counters' numbers are shifts of each other.
+func uniformParts(b *ir.Builder, counter *ir.Value, seed int, index *ir.Value) *ir.Value {
+	dims := index.Type.Dims
 	key := RandBits(b, counter, 4*seed)
 	h := RandBits(b, Add(b, index, BroadcastTo(b, key, dims)), 4*seed+1)
 	h = RandBits(b, Add(b, h, BroadcastTo(b, RandBits(b, key, 4*seed+2), dims)), 4*seed+3)
 	return MulScalar(b, Cast(b, Div(b, h, ScalarLike(b, h, 1<<7)), dtype.F32), 1.0/(1<<24))
 }
 
-// uniform is what randParts computes for one element: 24 random bits as a fraction.
+// uniform is what uniformParts computes for one element: 24 random bits as a fraction.
 func uniform(seed int, counter, index int64) float64 {
 	key := randBits(4*seed, counter)
 	h := randBits(4*seed+1, index+key)

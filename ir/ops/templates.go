@@ -153,7 +153,7 @@ func poolInts(a MaxPoolAttrs, x, y []int, n int) []int {
 	return out
 }
 
-// attentionImpl calls AttnFwd or AttnBwd on dense operands.
+// attentionImpl calls AttnFwd or AttnBwd, or AttnFwdDropout or AttnBwdDropout, on dense operands.
 func attentionImpl(op *ir.Op) kir.Impl {
 	d, err := attnOf(op)
 	if err != nil || !templateFloats(op) {
@@ -181,7 +181,7 @@ func attentionImpl(op *ir.Op) kir.Impl {
 			}
 		}
 	}
-	ints := slices.Concat([]int{d.B, d.H, d.Hkv, d.Sq, d.Sk, d.D, d.Dv}, q, k, v, o, []int{causal}, mask)
+	ints := slices.Concat([]int{d.B, d.H, d.Hkv, d.Sq, d.Sk, d.D, d.Dv}, q, k, v, o, []int{causal, a.Window}, mask)
 	impl := kir.Impl{Kind: kir.Template, Template: "AttnFwd", Ints: ints, Floats: []float64{a.Scale}}
 	loose := func(at int) []int { // places of the strides of a tensor whose batch, head, sequence strides start there
 		if a.Layout == "bshd" {
@@ -201,6 +201,12 @@ func attentionImpl(op *ir.Op) kir.Impl {
 	}
 	if hasMask {
 		impl.Order[3] = 3
+	}
+	if at := dropoutOperands(op); a.P > 0 { // the same with more behind: pointers, the seed, p
+		impl.Template += "Dropout"
+		impl.Order = append(impl.Order, at, at+1)
+		impl.Ints = append(slices.Clone(impl.Ints), a.Seed)
+		impl.Floats = append(impl.Floats, a.P)
 	}
 	return impl
 }

@@ -23,6 +23,16 @@ static long visible(const attn_dims *s, long i, long k0, long bk) {
 	return max_l(0, min_l(bk, i + s->causal - k0));
 }
 
+// hidden is the number of keys of the block from k0 that come before those query i sees.
+static long hidden(const attn_dims *s, long i, long k0) {
+	return s->window ? max_l(0, i + s->causal - s->window - k0) : 0;
+}
+
+// first_block is the start of the first block of keys that query i, or one after it, sees something of.
+static long first_block(const attn_dims *s, long i) {
+	return s->window ? max_l(0, min_l(i + s->causal - s->window, s->sk - 1)) / BK * BK : 0;
+}
+
 // scores fills S[rows, LDP] = Q . K^T for query rows [i0, i0+rows) against a packed block, up to lim keys.
 static void scores(float *p, const float *q, long ldq, const float *kt, long rows, long lim, long depth) {
 	for (long c0 = 0; c0 < depth; c0 += GTC_KC) {
@@ -38,8 +48,9 @@ static void pack_t(float *dst, const float *src, long ld, long bk, long depth) {
 		gtc_transpose_panel(dst + j * depth, src + j * ld, ld, depth, min_l(GTC_NR, bk - j));
 }
 
-// scale_mask turns raw scores of one row into scale * s + mask, -inf past the n visible keys, and gives the maximum.
-static float scale_mask(float *p, long n, long width, float scale, const float *mask) {
+// scale_mask turns raw scores of one row into scale * s + mask, -inf before the visible keys [from, n) and past them, and
+// gives the maximum.
+static float scale_mask(float *p, long from, long n, long width, float scale, const float *mask) {
 	vf top = vset(-INFINITY);
 	for (long j = 0; j < width; j += VL) {
 		long w = min_l(VL, n - j);
@@ -51,6 +62,11 @@ static float scale_mask(float *p, long n, long width, float scale, const float *
 				vstore(p + j, v);
 				v = vload_n(p + j, w, -INFINITY);
 			}
+		}
+		if (j < from) {
+			vstore(p + j, v);
+			for (long x = j; x < min_l(from, j + VL); x++) p[x] = -INFINITY;
+			v = vload(p + j);
 		}
 		vstore(p + j, v);
 		top = vmax(v, top);
@@ -76,12 +92,13 @@ static void scale_row(float *o, long n, float f) {
 }
 
 // softmax_block updates the running maximum and sum of each row and leaves exp(score - maximum) in P. Rows of O hold
-// the sum over earlier blocks and are rescaled to the new maximum.
+// the sum over earlier blocks, when there are any, and are rescaled to the new maximum.
 static void softmax_block(const attn_dims *s, float *p, float *o, const float *mask, long i0, long rows, long k0, long bk, long width,
 			  float *top, float *sum) {
+	int more = k0 > first_block(s, i0);
 	for (long r = 0; r < rows; r++) {
 		float *pr = p + r * LDP;
-		float m = scale_mask(pr, visible(s, i0 + r, k0, bk), width, s->scale, mask ? mask + (i0 + r) * s->maskQ + k0 : NULL);
+		float m = scale_mask(pr, hidden(s, i0 + r, k0), visible(s, i0 + r, k0, bk), width, s->scale, mask ? mask + (i0 + r) * s->maskQ + k0 : NULL);
 		m = m > top[r] ? m : top[r];
 		if (m == -INFINITY) { // every key so far is masked
 			memset(pr, 0, (size_t)width * sizeof(float));
@@ -89,7 +106,7 @@ static void softmax_block(const attn_dims *s, float *p, float *o, const float *m
 		}
 		float old = top[r] == -INFINITY ? 0 : gtc_expf(top[r] - m);
 		sum[r] = sum[r] * old + exp_row(pr, width, m);
-		if (k0 > 0 && old != 1) scale_row(o + r * s->oS, s->dv, old);
+		if (more && old != 1) scale_row(o + r * s->oS, s->dv, old);
 		top[r] = m;
 	}
 }
@@ -115,10 +132,10 @@ static void fwd_task(const attn_dims *s, const fwd_ptrs *x, long b, long h, long
 		pack_t(kt, k + k0 * s->kS, s->kS, bk, s->d);
 		for (long i = i0; i < i1; i += BQ) {
 			long n = min_l(BQ, i1 - i), lim = visible(s, i + n - 1, k0, bk), width = round_up(lim, VL);
-			if (lim == 0) continue;
+			if (lim == 0 || k0 < first_block(s, i)) continue;
 			scores(p, q + i * s->qS, s->qS, kt, n, lim, s->d);
 			softmax_block(s, p, o + i * s->oS, mask, i, n, k0, bk, width, top + i - i0, sum + i - i0);
-			gtc_rows(o + i * s->oS, s->oS, (gtc_mat){p, LDP, 1}, v + k0 * s->vS, s->vS, n, s->dv, lim, k0 > 0, bbuf);
+			gtc_rows(o + i * s->oS, s->oS, (gtc_mat){p, LDP, 1}, v + k0 * s->vS, s->vS, n, s->dv, lim, k0 > first_block(s, i), bbuf);
 		}
 	}
 	for (long r = 0; r < rows; r++) {
@@ -151,7 +168,7 @@ static void probs_block(const attn_dims *s, float *p, float *dp, const float *ma
 			long k0, long bk, long width) {
 	for (long r = 0; r < rows; r++) {
 		float *pr = p + r * LDP, *dr = dp + r * LDP, l = lse[i0 + r];
-		scale_mask(pr, visible(s, i0 + r, k0, bk), width, s->scale, mask ? mask + (i0 + r) * s->maskQ + k0 : NULL);
+		scale_mask(pr, hidden(s, i0 + r, k0), visible(s, i0 + r, k0, bk), width, s->scale, mask ? mask + (i0 + r) * s->maskQ + k0 : NULL);
 		if (l == -INFINITY) { // a row with every key masked has zero probabilities
 			memset(pr, 0, (size_t)width * sizeof(float));
 			memset(dr, 0, (size_t)width * sizeof(float));
@@ -202,13 +219,13 @@ static void bwd_keys(const attn_dims *s, const bwd_strides *z, const bwd_ptrs *x
 		float *dq = x->dq + b * z->dqB + h * z->dqH;
 		for (long i = 0; i < s->sq; i += BQ) {
 			long n = min_l(BQ, s->sq - i), lim = visible(s, i + n - 1, k0, bk), width = round_up(lim, VL);
-			if (lim == 0) continue;
+			if (lim == 0 || k0 < first_block(s, i)) continue;
 			scores(w->p, q + i * s->qS, s->qS, w->kt, n, lim, s->d);
 			scores(w->dp, go + i * z->gS, z->gS, w->vt, n, lim, s->dv);
 			probs_block(s, w->p, w->dp, mask, lse, w->delta + g * s->sq, i, n, k0, bk, width);
 			gtc_rows(dv, z->dvS, (gtc_mat){w->p, 1, LDP}, go + i * z->gS, z->gS, lim, s->dv, n, 1, w->bbuf);
 			gtc_rows(dk, z->dkS, (gtc_mat){w->dp, 1, LDP}, q + i * s->qS, s->qS, lim, s->d, n, 1, w->bbuf);
-			gtc_rows(dq + i * z->dqS, z->dqS, (gtc_mat){w->dp, LDP, 1}, k, s->kS, n, s->d, lim, k0 > 0, w->bbuf);
+			gtc_rows(dq + i * z->dqS, z->dqS, (gtc_mat){w->dp, LDP, 1}, k, s->kS, n, s->d, lim, k0 > first_block(s, i), w->bbuf);
 		}
 	}
 }

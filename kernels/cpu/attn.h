@@ -6,7 +6,7 @@
 typedef struct {
 	long batch, heads, kvHeads, sq, sk, d, dv;
 	long qB, qH, qS, kB, kH, kS, vB, vH, vS, oB, oH, oS;
-	long causal, maskB, maskH, maskQ;
+	long causal, window, maskB, maskH, maskQ;
 	float scale;
 } attn_dims;
 

@@ -10,9 +10,9 @@ import (
 
 // attnCase is one attention problem; fused puts q, k and v into one [B,S,3,H,D] buffer (needs equal heads and depths).
 type attnCase struct {
-	batch, heads, kvHeads, sq, sk, d, dv, causal int
-	mask                                         string // "", "all" [B,H,Sq,Sk], "keys" [Sk], "dead" masks every key of row 0
-	headFirst, fused                             bool
+	batch, heads, kvHeads, sq, sk, d, dv, causal, window int
+	mask                                                 string // "", "all" [B,H,Sq,Sk], "keys" [Sk], "dead" masks every key of row 0
+	headFirst, fused                                     bool
 }
 
 type strides struct{ b, h, s int }
@@ -70,7 +70,7 @@ func (c attnCase) reference(q, k, v, mask, dout []float32, mb, mh, mq int, sq, s
 					if mask != nil {
 						p[j] += float64(mask[b*mb+h*mh+i*mq+j])
 					}
-					if c.causal > 0 && j >= i+c.causal {
+					if c.causal > 0 && (j >= i+c.causal || c.window > 0 && j < i+c.causal-c.window) {
 						p[j] = math.Inf(-1)
 					}
 					top = max(top, p[j])
@@ -146,7 +146,7 @@ func (c attnCase) run(t *testing.T) {
 		mp = ptr(mask)
 	}
 	AttnFwd(ptr(q), ptr(k), ptr(v), mp, ptr(out), ptr(lse), nil, c.batch, c.heads, c.kvHeads, c.sq, c.sk, c.d, c.dv, sq.b, sq.h, sq.s,
-		sk.b, sk.h, sk.s, sv.b, sv.h, sv.s, so.b, so.h, so.s, c.causal, mb, mh, mq, scale)
+		sk.b, sk.h, sk.s, sv.b, sv.h, sv.s, so.b, so.h, so.s, c.causal, c.window, mb, mh, mq, scale)
 	name := fmt.Sprintf("%+v ", c)
 	near(t, name+"out", out, ref.out, 1e-6)
 	checkLse(t, name, lse, ref.lse)
@@ -160,7 +160,7 @@ func (c attnCase) run(t *testing.T) {
 		copy(dv, filled(len(v), nan))
 	}
 	AttnBwd(ptr(q), ptr(k), ptr(v), mp, ptr(out), ptr(lse), ptr(dout), ptr(dq), ptr(dk), ptr(dv), nil, c.batch, c.heads, c.kvHeads, c.sq,
-		c.sk, c.d, c.dv, sq.b, sq.h, sq.s, sk.b, sk.h, sk.s, sv.b, sv.h, sv.s, so.b, so.h, so.s, c.causal, mb, mh, mq,
+		c.sk, c.d, c.dv, sq.b, sq.h, sq.s, sk.b, sk.h, sk.s, sv.b, sv.h, sv.s, so.b, so.h, so.s, c.causal, c.window, mb, mh, mq,
 		so.b, so.h, so.s, sq.b, sq.h, sq.s, sk.b, sk.h, sk.s, sv.b, sv.h, sv.s, scale)
 	if c.fused { // one buffer holds all three: sum the references into it
 		hd := c.heads * c.d
@@ -190,6 +190,8 @@ func TestAttentionAgainstLoops(t *testing.T) {
 		{batch: 1, heads: 1, kvHeads: 1, sq: 7, sk: 9, d: 4, dv: 4, mask: "dead"},
 		{batch: 1, heads: 1, kvHeads: 1, sq: 5, sk: 600, d: 8, dv: 8, causal: 1},
 		{batch: 1, heads: 1, kvHeads: 1, sq: 9, sk: 11, d: 300, dv: 280},
+		{batch: 1, heads: 2, kvHeads: 1, sq: 600, sk: 620, d: 8, dv: 12, causal: 21, window: 30},
+		{batch: 1, heads: 1, kvHeads: 1, sq: 60, sk: 20, d: 8, dv: 8, causal: 1, window: 3},
 	}
 	onThreads(t, func(t *testing.T) {
 		for _, c := range cases {

@@ -71,8 +71,11 @@ var moving = map[string]bool{"Take": true, "GatherRows": true, "Transpose": true
 
 // Form is the kernel that does what the named one does for pointers of those types (f32, bf16, i64, …; anything where there
 // is none), and the integers that it takes after the others. It is the same one where the types are float32, and there is
-// none, ok false, where the compiler is to cast floats of 16 bits to float32 around the call.
+// none, ok false, where the compiler is to cast floats of 16 bits to float32 around the call, or to take the op apart.
 func Form(name string, types []string) (form string, more []int, ok bool) {
+	if _, ok := templates[name]; !ok {
+		return "", nil, false
+	}
 	half := slices.ContainsFunc(types, func(t string) bool { return halfCodes[t] != 0 })
 	if !half || moving[name] {
 		return name, nil, true

@@ -64,6 +64,64 @@ template <class SIZES, int KEYS, int CHUNKS = 1> struct attn_keys : attn_place {
 	GTC_FN attn_keys() { find<SIZES::sk, SIZES::kv_heads, KEYS, CHUNKS, false>(); }
 };
 
+// attn_dropout keeps the scores whose 24-bit number is LEAST or more, by the hash of ir/ops (random_rules.go): four rounds, whose
+// seeds' words are W0 to W3, of the step's counter and the score's number in a tensor [B,H,Sq,Sk]. FACTOR has the bits of the float
+// that kept probabilities are multiplied by. LEAST 0 is no dropout.
+template <u32 LEAST, u32 FACTOR, u32 W0, u32 W1, u32 W2, u32 W3> struct attn_dropout {
+	static constexpr bool on = LEAST != 0;
+	u64 before, after, first; // keys of the counter, and the number of the head's first score
+
+	static GTC_FN float factor() { return __uint_as_float(FACTOR); }
+	static GTC_FN u64 reduce(u64 x) {
+		x = (x & 0x7fffffffu) + (x >> 31);
+		return (x & 0x7fffffffu) + (x >> 31);
+	}
+	static GTC_FN u64 times(u64 x, u64 y) { return reduce(u64(u32(x)) * u32(y)); }
+	static GTC_FN u64 bits(u32 word, u64 x) {
+		x = reduce(u64(u32(x)) * 0x5bd1e995u + word);
+		u64 square = times(x, x);
+		return times(times(square, square), x) & 0x7fffffffu;
+	}
+
+	// start is for the head with that place in numbers, the heads' numbers; it has n scores.
+	GTC_FN void start(const i64* counter, const i64* numbers, i64 place, i64 n) {
+		if (!on) return;
+		before = bits(W0, *counter);
+		after = bits(W2, before);
+		first = numbers[place] * n;
+	}
+
+	// kept is of score i of the head.
+	GTC_FN bool kept(i64 i) const { return u32(bits(W3, bits(W1, first + i + before) + after) >> 7) >= LEAST; }
+
+	// chosen has a bit for each of a thread's scores, the one of s[m][n][e] at 4 (m NT + n) + e; number gives the number of one.
+	template <int MT, int NT, typename F> GTC_FN u32 chosen(F number) const {
+		static_assert(MT * NT <= 8, "one word");
+		u32 out = 0;
+#pragma unroll
+		for (int m = 0; m < MT; m++) {
+#pragma unroll
+			for (int n = 0; n < NT; n++) {
+#pragma unroll
+				for (int e = 0; e < 4; e++) out |= u32(kept(number(m, n, e))) << (4 * (m * NT + n) + e);
+			}
+		}
+		return out;
+	}
+
+	// thin makes 0 of the scores that are not chosen.
+	template <int MT, int NT> static GTC_FN void thin(float (&s)[MT][NT][4], u32 chosen) {
+#pragma unroll
+		for (int m = 0; m < MT; m++) {
+#pragma unroll
+			for (int n = 0; n < NT; n++) {
+#pragma unroll
+				for (int e = 0; e < 4; e++) s[m][n][e] = chosen >> (4 * (m * NT + n) + e) & 1 ? s[m][n][e] : 0;
+			}
+		}
+	}
+};
+
 // mask_log2 is a mask's number for scores in powers of two. Finite numbers stay finite, so that a row that is hidden by the least
 // float everywhere is still a mean of all keys, as without the factor.
 GTC_FN float mask_log2(float m) {

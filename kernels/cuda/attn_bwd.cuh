@@ -38,8 +38,8 @@ template <bool FIRST> GTC_FN float attn_prob(float s, float c, float lse) { retu
 
 // attn_bwd_queries makes dq of WARPS*16*MT queries of one head: 2 BN BM (2 d + dv) FLOPs for a tile of keys. Shared memory:
 // 2 (BM + STAGES BN) (pitch(d) + pitch(dv)) bytes.
-template <typename T, class SIZES, class Q, class K, class V, class G, class DQ, class M, int WARPS, int MT, int BN, int STAGES, bool FIRST, typename MASK>
-GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mask, const T* dout, const float* stats, T* dq) {
+template <typename T, class SIZES, class DROP, class Q, class K, class V, class G, class DQ, class M, int WARPS, int MT, int BN, int STAGES, bool FIRST, typename MASK>
+GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mask, const T* dout, const float* stats, const i64* counter, const i64* numbers, T* dq) {
 	constexpr int D = (SIZES::d + 15) / 16 * 16, DV = (SIZES::dv + 15) / 16 * 16, BM = WARPS * 16 * MT, threads = WARPS * 32, NT = BN / 8;
 	constexpr int kSize = BN * tile_pitch<D>, stageSize = kSize + BN * tile_pitch<DV>;
 	GTC_DYNAMIC_SHARED(T, shared);
@@ -52,6 +52,8 @@ GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mas
 	};
 	int last = at.first + BM < SIZES::sq ? at.first + BM - 1 : SIZES::sq - 1, row = threadIdx.x / 32 * 16 * MT;
 	int begin = SIZES::key_begin(at.first) / BN, end = (SIZES::key_end(last) + BN - 1) / BN;
+	DROP dice;
+	dice.start(counter, numbers, i64(at.batch) * SIZES::heads + at.head, i64(SIZES::sq) * SIZES::sk);
 	load_tile<BM, D, threads, SIZES::sq, SIZES::d, Q::row>(qTile, at.template at<Q>(q, at.head), at.first);
 	load_tile<BM, DV, threads, SIZES::sq, SIZES::dv, G::row>(gTile, at.template at<G>(dout, at.head), at.first);
 	if (begin < end) fetch(begin, 0);
@@ -80,6 +82,11 @@ GTC_FN void attn_bwd_queries(const T* q, const T* k, const T* v, const MASK* mas
 		if (FIRST && mask != nullptr) add_mask<SIZES, M::row>(s, c, at.template at<M>(mask, at.head), at.first + row, n * BN);
 		if (FIRST && mask == nullptr) scaled(s, c);
 		if (SIZES::bounded(at.first, BM, n * BN, BN)) hide<SIZES>(s, at.first + row, n * BN);
+		if constexpr (DROP::on) {
+			int lane = threadIdx.x & 31, i0 = at.first + row + lane / 4, j0 = n * BN + lane % 4 * 2;
+			DROP::thin(ds, dice.template chosen<MT, NT>([&](int m, int t, int e) { return i64(i0 + 16 * m + e / 2 * 8) * SIZES::sk + j0 + 8 * t + e % 2; }));
+			scaled(ds, DROP::factor());
+		}
 #pragma unroll
 		for (int m = 0; m < MT; m++) {
 #pragma unroll
@@ -140,8 +147,9 @@ template <class SIZES, int MT, int NT> GTC_FN void hide_keys(float (&s)[MT][NT][
 // of the next products as they are in registers: 2 BN BM (2 d + 2 dv) FLOPs for a tile of queries, and 2 BM (d + dv) bytes of
 // copies. Shared memory: 2 (BN + STAGES BM) (pitch(d) + pitch(dv)) + 8 STAGES BM bytes. Where registers do not hold the sums of both
 // gradients, it is run once for each.
-template <typename T, class SIZES, class Q, class K, class V, class G, class GK, class GV, class M, int WARPS, int MT, int BM, bool DK, bool DV, bool FIRST, typename MASK>
-GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, const T* dout, const float* stats, T* dk, T* dv) {
+template <typename T, class SIZES, class DROP, class Q, class K, class V, class G, class GK, class GV, class M, int WARPS, int MT, int BM, bool DK, bool DV, bool FIRST,
+	  typename MASK>
+GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, const T* dout, const float* stats, const i64* counter, const i64* numbers, T* dk, T* dv) {
 	constexpr int D = (SIZES::d + 15) / 16 * 16, E = (SIZES::dv + 15) / 16 * 16, BN = WARPS * 16 * MT, threads = WARPS * 32, NT = BM / 8;
 	constexpr int kSize = BN * tile_pitch<D>, vSize = BN * tile_pitch<E>, qSize = BM * tile_pitch<D>, stageSize = qSize + BM * tile_pitch<E>;
 	constexpr int group = SIZES::heads / SIZES::kv_heads, height = attn_height<SIZES>;
@@ -187,10 +195,35 @@ GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, 
 				for (int e = 0; e < 4; e++) p[m][t][e] = attn_prob<FIRST>(p[m][t][e], c, lse[e % 2]);
 			}
 		}
-		if constexpr (DV) multiply_cols<E>(accV, p, gTile);
+		u32 chosen = 0;
+		if constexpr (DROP::on) {
+			DROP dice;
+			dice.start(counter, numbers, i64(at.batch) * SIZES::heads + at.head * group + turn, i64(SIZES::sq) * SIZES::sk);
+			int first = i0 + lane % 4 * 2, j0 = at.first + row + lane / 4;
+			chosen = dice.template chosen<MT, NT>([&](int m, int t, int e) { return i64(first + 8 * t + e % 2) * SIZES::sk + j0 + 16 * m + e / 2 * 8; });
+		}
+		if constexpr (DV && DROP::on) {
+			float thinned[MT][NT][4];
+#pragma unroll
+			for (int m = 0; m < MT; m++) {
+#pragma unroll
+				for (int t = 0; t < NT; t++) {
+#pragma unroll
+					for (int e = 0; e < 4; e++) thinned[m][t][e] = p[m][t][e];
+				}
+			}
+			DROP::thin(thinned, chosen);
+			multiply_cols<E>(accV, thinned, gTile);
+		} else if constexpr (DV) {
+			multiply_cols<E>(accV, p, gTile);
+		}
 		if constexpr (DK) {
 			float ds[MT][NT][4] = {};
 			multiply_rows<E>(ds, vTile, row, gTile);
+			if constexpr (DROP::on) {
+				DROP::thin(ds, chosen);
+				scaled(ds, DROP::factor());
+			}
 #pragma unroll
 			for (int t = 0; t < NT; t++) {
 				vec<float, 2> delta = load<2>(own + BM + 8 * t);
@@ -207,7 +240,7 @@ GTC_FN void attn_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, 
 	sync();
 	float scale[MT][2], one[MT][2];
 #pragma unroll
-	for (int m = 0; m < MT; m++) scale[m][0] = scale[m][1] = SIZES::scale(), one[m][0] = one[m][1] = 1;
+	for (int m = 0; m < MT; m++) scale[m][0] = scale[m][1] = SIZES::scale(), one[m][0] = one[m][1] = DROP::on ? DROP::factor() : 1;
 	if constexpr (DK) put_rows<D>(kTile, row, accK, scale);
 	if constexpr (DV) put_rows<E>(vTile, row, accV, one);
 	sync();

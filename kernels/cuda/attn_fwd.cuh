@@ -48,8 +48,8 @@ if (less == 1) continue; // seldom not so after the first tiles
 		}
 	}
 
-	// finish gives the factor of each row's output, and writes lse (of the queries from row on) where there is one.
-	GTC_FN void finish(float (&scale)[MT][2], float c, float* lse, int row) {
+	// finish gives the factor of each row's output, `times` included, and writes lse (of the queries from row on) where there is one.
+	GTC_FN void finish(float (&scale)[MT][2], float times, float c, float* lse, int row) {
 		int lane = threadIdx.x & 31;
 #pragma unroll
 		for (int m = 0; m < MT; m++) {
@@ -58,7 +58,7 @@ if (less == 1) continue; // seldom not so after the first tiles
 				float all = sum[m][h];
 				all += shfl_xor(all, 1);
 				all += shfl_xor(all, 2);
-				scale[m][h] = all == 0 ? 0 : 1 / all;
+				scale[m][h] = all == 0 ? 0 : times / all;
 				int i = row + 16 * m + 8 * h + lane / 4;
 				if (lse != nullptr && lane % 4 == 0 && i < SIZES::sq)
 					lse[i] = all == 0 ? -inf() : top[m][h] * c * ln2 + logf(all);
@@ -120,8 +120,8 @@ template <class SIZES, int MT, int NT> GTC_FN void hide(float (&s)[MT][NT][4], i
 // shared memory: 2 (BM pitch(d) + STAGES BN (pitch(d) + pitch(dv))) bytes. For a tile of keys it does 2 BM BN (d + dv) FLOPs and
 // copies 2 BN (d + dv) bytes, so that BM = 128 is 128 FLOPs a byte from the L2 cache. FIRST multiplies scores by c before
 // the maximum is taken: where there is a mask, or scale is not above 0.
-template <typename T, class SIZES, class Q, class K, class V, class O, class M, int WARPS, int MT, int BN, int STAGES, bool FIRST, typename MASK>
-GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* out, float* lse) {
+template <typename T, class SIZES, class DROP, class Q, class K, class V, class O, class M, int WARPS, int MT, int BN, int STAGES, bool FIRST, typename MASK>
+GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* out, float* lse, const i64* counter, const i64* numbers) {
 	constexpr int D = (SIZES::d + 15) / 16 * 16, DV = (SIZES::dv + 15) / 16 * 16, BM = WARPS * 16 * MT, threads = WARPS * 32, NT = BN / 8;
 	constexpr int qSize = BM * (tile_pitch<D> > tile_pitch<DV> ? tile_pitch<D> : tile_pitch<DV>), kSize = BN * tile_pitch<D>, vSize = BN * tile_pitch<DV>;
 	GTC_DYNAMIC_SHARED(T, shared);
@@ -134,6 +134,8 @@ GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* ou
 	int begin = SIZES::key_begin(at.first) / BN, end = (SIZES::key_end(last) + BN - 1) / BN;
 	float c = SIZES::scale() * log2e;
 	attn_rows<SIZES, MT, NT, DV / 8> rows;
+	DROP dice;
+	dice.start(counter, numbers, i64(at.batch) * SIZES::heads + at.head, i64(SIZES::sq) * SIZES::sk);
 	load_tile<BM, D, threads, SIZES::sq, SIZES::d, Q::row>(qTile, at.template at<Q>(q, at.head), at.first);
 	if (begin < end) {
 		keys(begin, 0);
@@ -165,12 +167,16 @@ GTC_FN void attn_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* ou
 		if (FIRST && mask == nullptr) scaled(s, c);
 		if (SIZES::bounded(at.first, BM, n * BN, BN)) hide<SIZES>(s, at.first + row, n * BN);
 		rows.update(s, FIRST ? 1 : c);
+		if constexpr (DROP::on) {
+			int lane = threadIdx.x & 31, i0 = at.first + row + lane / 4, j0 = n * BN + lane % 4 * 2;
+			DROP::thin(s, dice.template chosen<MT, NT>([&](int m, int t, int e) { return i64(i0 + 16 * m + e / 2 * 8) * SIZES::sk + j0 + 8 * t + e % 2; }));
+		}
 		multiply_cols<DV>(rows.out, s, tile + kSize);
 	}
 	cp_async_wait<0>();
 	sync();
 	float inverse[MT][2];
-	rows.finish(inverse, FIRST ? 1 : c, lse == nullptr ? lse : lse + (i64)(at.batch * SIZES::heads + at.head) * SIZES::sq, at.first + row);
+	rows.finish(inverse, DROP::on ? DROP::factor() : 1, FIRST ? 1 : c, lse == nullptr ? lse : lse + (i64)(at.batch * SIZES::heads + at.head) * SIZES::sq, at.first + row);
 	put_rows<DV>(qTile, row, rows.out, inverse);
 	sync();
 	store_tile<BM, DV, threads, SIZES::sq, SIZES::dv, O::row>(at.template at<O>(out, at.head), qTile, at.first);

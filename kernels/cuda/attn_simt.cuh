@@ -132,9 +132,20 @@ GTC_FN void simt_softmax(float (&s)[4][4], float (&o)[4][8], float (&top)[4], fl
 	}
 }
 
+// simt_thin multiplies probabilities by what dropout does; number gives the number of one.
+template <class DROP, typename F> GTC_FN void simt_thin(float (&s)[4][4], DROP dice, F number) {
+	if constexpr (DROP::on) {
+#pragma unroll
+		for (int r = 0; r < 4; r++) {
+#pragma unroll
+			for (int c = 0; c < 4; c++) s[r][c] = dice.kept(number(r, c)) ? s[r][c] * DROP::factor() : 0;
+		}
+	}
+}
+
 // attn_simt_fwd is attn_fwd; its grid has a block for each chunk of columns of out, which varies slowest.
-template <typename T, class SIZES, class Q, class K, class V, class O, class M, typename MASK>
-GTC_FN void attn_simt_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* out, float* lse) {
+template <typename T, class SIZES, class DROP, class Q, class K, class V, class O, class M, typename MASK>
+GTC_FN void attn_simt_fwd(const T* q, const T* k, const T* v, const MASK* mask, T* out, float* lse, const i64* counter, const i64* numbers) {
 	constexpr int chunks = (SIZES::dv + simt_chunk - 1) / simt_chunk;
 	GTC_DYNAMIC_SHARED(float, shared);
 	attn_block<SIZES, simt_tile, chunks> at;
@@ -144,6 +155,8 @@ GTC_FN void attn_simt_fwd(const T* q, const T* k, const T* v, const MASK* mask, 
 	if (mask != nullptr) mask = at.template at<M>(mask, at.head);
 	int last = at.first + simt_tile < SIZES::sq ? at.first + simt_tile - 1 : SIZES::sq - 1, x = threadIdx.x % 16, i = at.first + threadIdx.x / 16 * 4;
 	int end = SIZES::key_end(last), c0 = at.chunk * simt_chunk;
+	DROP dice;
+	dice.start(counter, numbers, i64(at.batch) * SIZES::heads + at.head, i64(SIZES::sq) * SIZES::sk);
 	float o[4][8] = {}, top[4], sum[4] = {};
 	top[0] = top[1] = top[2] = top[3] = -inf();
 #pragma unroll 1
@@ -156,6 +169,7 @@ GTC_FN void attn_simt_fwd(const T* q, const T* k, const T* v, const MASK* mask, 
 			for (int c = 0; c < 4; c++) s[r][c] = simt_score<SIZES, M>(s[r][c], mask, i + r, j0 + 4 * x + c);
 		}
 		simt_softmax(s, o, top, sum);
+		simt_thin(s, dice, [&](int r, int c) { return i64(i + r) * SIZES::sk + j0 + 4 * x + c; });
 		simt_put(s, shared);
 		simt_add(o, values, j0, c0, shared);
 	}
@@ -190,8 +204,8 @@ GTC_FN void simt_gradient(float (&p)[4][4], float (&ds)[4][4], const MASK* mask,
 }
 
 // attn_simt_bwd_queries is attn_bwd_queries, in chunks of dq's columns.
-template <typename T, class SIZES, class Q, class K, class V, class G, class DQ, class M, typename MASK>
-GTC_FN void attn_simt_bwd_queries(const T* q, const T* k, const T* v, const MASK* mask, const T* dout, const float* stats, T* dq) {
+template <typename T, class SIZES, class DROP, class Q, class K, class V, class G, class DQ, class M, typename MASK>
+GTC_FN void attn_simt_bwd_queries(const T* q, const T* k, const T* v, const MASK* mask, const T* dout, const float* stats, const i64* counter, const i64* numbers, T* dq) {
 	GTC_DYNAMIC_SHARED(float, shared);
 	attn_block<SIZES, simt_tile, (SIZES::d + simt_chunk - 1) / simt_chunk> at;
 	simt_matrix<T, Q::row, SIZES::sq, SIZES::d> queries{at.template at<Q>(q, at.head)};
@@ -203,12 +217,15 @@ GTC_FN void attn_simt_bwd_queries(const T* q, const T* k, const T* v, const MASK
 	i64 second = (i64)at.batches * SIZES::heads * attn_height<SIZES>;
 	int last = at.first + simt_tile < SIZES::sq ? at.first + simt_tile - 1 : SIZES::sq - 1;
 	int x = threadIdx.x % 16, y = threadIdx.x / 16, end = SIZES::key_end(last);
+	DROP dice;
+	dice.start(counter, numbers, i64(at.batch) * SIZES::heads + at.head, i64(SIZES::sq) * SIZES::sk);
 	float acc[4][8] = {};
 #pragma unroll 1
 	for (int j0 = SIZES::key_begin(at.first) / simt_tile * simt_tile; j0 < end; j0 += simt_tile) {
 		float s[4][4] = {}, ds[4][4] = {};
 		simt_dots(s, queries, at.first, keys, j0, shared);
 		simt_dots(ds, grads, at.first, values, j0, shared);
+		simt_thin(ds, dice, [&](int r, int c) { return i64(at.first + 4 * y + r) * SIZES::sk + j0 + 4 * x + c; });
 		simt_gradient<SIZES, M>(s, ds, mask, stats, second, [&](int r, int c, int& i, int& j) { i = at.first + 4 * y + r, j = j0 + 4 * x + c; });
 		simt_put(ds, shared);
 		simt_add(acc, keys, j0, at.chunk * simt_chunk, shared);
@@ -218,8 +235,8 @@ GTC_FN void attn_simt_bwd_queries(const T* q, const T* k, const T* v, const MASK
 }
 
 // attn_simt_bwd_keys is attn_bwd_keys, in chunks of the columns of dk and dv.
-template <typename T, class SIZES, class Q, class K, class V, class G, class GK, class GV, class M, typename MASK>
-GTC_FN void attn_simt_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, const T* dout, const float* stats, T* dk, T* dv) {
+template <typename T, class SIZES, class DROP, class Q, class K, class V, class G, class GK, class GV, class M, typename MASK>
+GTC_FN void attn_simt_bwd_keys(const T* q, const T* k, const T* v, const MASK* mask, const T* dout, const float* stats, const i64* counter, const i64* numbers, T* dk, T* dv) {
 	constexpr int group = SIZES::heads / SIZES::kv_heads, wide = SIZES::d > SIZES::dv ? SIZES::d : SIZES::dv;
 	GTC_DYNAMIC_SHARED(float, shared);
 	attn_keys<SIZES, simt_tile, (wide + simt_chunk - 1) / simt_chunk> at;
@@ -234,13 +251,18 @@ GTC_FN void attn_simt_bwd_keys(const T* q, const T* k, const T* v, const MASK* m
 		simt_matrix<T, Q::row, SIZES::sq, SIZES::d> queries{at.template at<Q>(q, h)};
 		simt_matrix<T, G::row, SIZES::sq, SIZES::dv> grads{at.template at<G>(dout, h)};
 		const MASK* own = mask == nullptr ? mask : at.template at<M>(mask, h);
+		DROP dice;
+		dice.start(counter, numbers, i64(at.batch) * SIZES::heads + h, i64(SIZES::sq) * SIZES::sk);
 		const float* sums = stats + (i64)(at.batch * SIZES::heads + h) * attn_height<SIZES>;
 #pragma unroll 1
 		for (int i0 = begin; i0 < end; i0 += simt_tile) {
 			float p[4][4] = {}, ds[4][4] = {};
 			simt_dots(p, keys, at.first, queries, i0, shared);
 			simt_dots(ds, values, at.first, grads, i0, shared);
+			auto number = [&](int r, int c) { return i64(i0 + 4 * x + c) * SIZES::sk + at.first + 4 * y + r; };
+			simt_thin(ds, dice, number);
 			simt_gradient<SIZES, M>(p, ds, own, sums, second, [&](int r, int c, int& i, int& j) { i = i0 + 4 * x + c, j = at.first + 4 * y + r; });
+			simt_thin(p, dice, number);
 			simt_put(p, shared);
 			simt_add(accV, grads, i0, c0, shared);
 			simt_put(ds, shared);

@@ -17,6 +17,7 @@ import (
 type attnCase struct {
 	t                                            dtype.DType
 	batch, heads, kvHeads, sq, sk, d, dv, causal int
+	window                                       int
 	layout, mask                                 string
 	maskType                                     dtype.DType
 	scale                                        float64
@@ -155,7 +156,7 @@ func (c attnCase) reference(x *attnData, b, h, i int) {
 		if c.mask == "least" && i == 0 {
 			p[j] = -math.MaxFloat32 // the sum in float32
 		}
-		if c.causal > 0 && j >= i+c.causal {
+		if c.causal > 0 && (j >= i+c.causal || c.window > 0 && j < i+c.causal-c.window) {
 			p[j] = math.Inf(-1)
 		}
 		top = max(top, p[j])
@@ -193,7 +194,7 @@ func (c attnCase) plans(t *testing.T, x *attnData) (fwd, bwd *cudatest.Case) {
 	for _, v := range []attnTensor{x.q, x.k, x.v, x.out} {
 		ints = append(ints, v.s[:]...)
 	}
-	ints = append(append(ints, c.causal), x.maskStrides[:]...)
+	ints = append(append(ints, c.causal, c.window), x.maskStrides[:]...)
 	back := append([]int{}, ints...)
 	for _, v := range []attnTensor{x.dout, x.dq, x.dk, x.dv} {
 		back = append(back, v.s[:]...)
@@ -337,6 +338,9 @@ var attnShapes = []attnCase{
 	{t: dtype.F32, batch: 1, heads: 4, kvHeads: 2, sq: 50, sk: 130, d: 20, dv: 16, mask: "all", maskType: dtype.F32},
 	{t: dtype.F32, batch: 1, heads: 1, kvHeads: 1, sq: 9, sk: 70, d: 300, dv: 140, layout: "bhsd", mask: "dead", maskType: dtype.F32},
 	{t: dtype.F32, batch: 1, heads: 1, kvHeads: 1, sq: 5, sk: 70, d: 33, dv: 34, causal: 66},
+	{t: dtype.BF16, batch: 1, heads: 2, kvHeads: 1, sq: 300, sk: 310, d: 64, dv: 64, causal: 11, window: 40},
+	{t: dtype.F32, batch: 1, heads: 2, kvHeads: 1, sq: 300, sk: 310, d: 32, dv: 32, causal: 11, window: 40},
+	{t: dtype.BF16, batch: 1, heads: 1, kvHeads: 1, sq: 150, sk: 70, d: 128, dv: 128, causal: 1, window: 9},
 	{t: dtype.F32, batch: 1, heads: 1, kvHeads: 1, sq: 7, sk: 9, d: 4, dv: 4, mask: "least", maskType: dtype.F32},
 }
 

@@ -14,27 +14,34 @@ type candidate struct {
 	q, k, v *ir.Value // [B,H,S,D]; k and v may have fewer heads once repetition was absorbed
 	scale   float64
 	terms   []*maskTerm
+	dropout *ir.Op // of the probabilities; nil without
 }
 
 // attention matches softmax(scale*q·kᵀ + mask)·v at its last product.
 func (m *matcher) attention(b *ir.Builder, op *ir.Op) *ir.Value {
 	a := op.Attrs.(ops.MatMulAttrs)
-	soft, guarded := softmaxOf(op.In[0])
+	probs := op.In[0]
+	dropout := m.dropout(probs)
+	if dropout != nil {
+		probs = dropout.In[0]
+	}
+	soft, guarded := softmaxOf(probs)
 	if soft == nil || hasOperand(op, 2) || a.TransA {
 		return nil
 	}
-	c, why := m.match(b, op, soft, guarded)
+	c, why := m.match(b, op, probs, soft, guarded)
 	if why != "" {
 		m.c.Remark(op.Out[0], "is not raised to attention because %s", why)
 		return nil
 	}
 	n := len(op.Out[0].Type.Dims)
-	mask, causal, why := m.mask(b, c, n)
+	attrs := ops.AttentionAttrs{Scale: c.scale}
+	mask, why := m.mask(b, c, n, &attrs)
 	if why != "" {
 		m.c.Remark(op.Out[0], "is not raised to attention because %s", why)
 		return nil
 	}
-	attrs := ops.AttentionAttrs{Causal: causal, Scale: c.scale}
+	c.dropout = dropout
 	if n == 3 { // [N,S,D]: one head
 		for _, v := range []**ir.Value{&c.q, &c.k, &c.v} {
 			d := (*v).Type.Dims
@@ -44,22 +51,46 @@ func (m *matcher) attention(b *ir.Builder, op *ir.Op) *ir.Value {
 	how := m.describe(c, attrs, mask)
 	if q, k, v := heads(c.q), heads(c.k), heads(c.v); q != nil && k != nil && v != nil {
 		attrs.Layout = "bshd"
-		out, lse := ops.Attention(b, attrs, q, k, v, mask)
+		out, lse := c.emit(b, attrs, q, k, v, mask)
 		b.Rename(out, op.Out[0].Name+".bshd")
 		b.Rename(lse, op.Out[0].Name+".lse")
 		m.c.Remark(op.Out[0], "%s, in the layout [batch,sequence,head,feature]", how)
 		return ops.Transpose(b, out, []int{0, 2, 1, 3})
 	}
-	out, lse := ops.Attention(b, attrs, c.q, c.k, c.v, mask)
+	out, lse := c.emit(b, attrs, c.q, c.k, c.v, mask)
 	b.Rename(lse, op.Out[0].Name+".lse")
 	m.c.Remark(op.Out[0], "%s", how)
 	return ops.Reshape(b, out, op.Out[0].Type.Dims)
 }
 
+// dropout is the dropout that makes v, where the target's kernels have it: it draws the same numbers inside attention.
+func (m *matcher) dropout(v *ir.Value) *ir.Op {
+	d := algebra.Made(v, ops.DropoutDef)
+	if d == nil || !m.c.Opt.Cuda() || d.Attrs.(ops.DropoutAttrs).P == 0 || !m.single(d.In[0]) {
+		return nil
+	}
+	return d
+}
+
+func (c *candidate) emit(b *ir.Builder, a ops.AttentionAttrs, q, k, v, mask *ir.Value) (out, lse *ir.Value) {
+	if c.dropout == nil {
+		return ops.Attention(b, a, q, k, v, mask)
+	}
+	d := c.dropout.Attrs.(ops.DropoutAttrs)
+	a.P, a.Seed = d.P, d.Seed
+	return ops.AttentionDropout(b, a, q, k, v, mask, c.dropout.In[1])
+}
+
 func (m *matcher) describe(c *candidate, a ops.AttentionAttrs, mask *ir.Value) string {
 	s := fmt.Sprintf("is attention with scale %.4g", a.Scale)
-	if a.Causal {
+	switch {
+	case a.Window > 0:
+		s += fmt.Sprintf(", causal with a window of %d keys because the constant mask hides exactly the others", a.Window)
+	case a.Causal:
 		s += ", causal because the constant mask hides exactly the later keys"
+	}
+	if c.dropout != nil {
+		s += fmt.Sprintf(", with dropout of %g", c.dropout.Attrs.(ops.DropoutAttrs).P)
 	}
 	if mask != nil {
 		s += fmt.Sprintf(", with mask %%%s", mask.Name)
@@ -82,8 +113,8 @@ func softmaxOf(v *ir.Value) (soft *ir.Op, guarded bool) {
 }
 
 // match finds q, k, v, scale and mask terms, or says what does not fit ("" when all does).
-func (m *matcher) match(b *ir.Builder, op, soft *ir.Op, guarded bool) (*candidate, string) {
-	probs, n := op.In[0], len(op.Out[0].Type.Dims)
+func (m *matcher) match(b *ir.Builder, op *ir.Op, probs *ir.Value, soft *ir.Op, guarded bool) (*candidate, string) {
+	n := len(op.Out[0].Type.Dims)
 	switch {
 	case n != 3 && n != 4:
 		return nil, fmt.Sprintf("the product has %d dims", n)

@@ -138,8 +138,9 @@ func (t *maskTerm) constant() *ir.Array {
 // known is what the terms of a mask that are known now come to.
 type known struct {
 	terms  []maskTerm
-	square bool       // it is the causal pattern of causal queries and keys
-	causal int        // sequence length
+	square bool // it is the causal pattern of causal queries and keys, of the last window keys only when that is not 0
+	causal int  // sequence length
+	window int
 	add    *ir.Tensor // nil when nothing is masked
 	why    string     // it cannot be joined
 }
@@ -168,8 +169,10 @@ func (m *matcher) join(terms []*maskTerm, n int, d dtype.DType) *known {
 	dims := sum.Type.Dims
 	switch {
 	case !slices.ContainsFunc(sum.F, func(x float64) bool { return x != 0 }):
-	case isCausal(sum.F, dims[n-2], dims[n-1]) && ir.Product(dims) == dims[n-2]*dims[n-1]:
-		k.square, k.causal = true, dims[n-1]
+	case ir.Product(dims) == dims[n-2]*dims[n-1]:
+		if w, ok := causalWindow(sum.F, dims[n-2], dims[n-1]); ok {
+			k.square, k.causal, k.window = true, dims[n-1], w
+		}
 		fallthrough
 	default:
 		sum.Type.DType = d
@@ -178,9 +181,9 @@ func (m *matcher) join(terms []*maskTerm, n int, d dtype.DType) *known {
 	return k
 }
 
-// mask joins the terms into attention's mask operand, 4 dims or nil, and the causal flag; n is the number of
-// dims of the scores.
-func (m *matcher) mask(b *ir.Builder, c *candidate, n int) (mask *ir.Value, causal bool, why string) {
+// mask joins the terms into attention's mask operand, 4 dims or nil, or sets the causal flag and the window; n is the number
+// of dims of the scores.
+func (m *matcher) mask(b *ir.Builder, c *candidate, n int, a *ops.AttentionAttrs) (mask *ir.Value, why string) {
 	var fixed, running []*maskTerm
 	for _, t := range c.terms {
 		if m.isKnown(t) {
@@ -193,9 +196,9 @@ func (m *matcher) mask(b *ir.Builder, c *candidate, n int) (mask *ir.Value, caus
 		k := m.join(fixed, n, c.q.Type.DType)
 		switch {
 		case k.why != "":
-			return nil, false, k.why
+			return nil, k.why
 		case k.square && k.causal == c.k.Type.Dims[n-2]:
-			causal = true
+			a.Causal, a.Window = true, k.window
 		case k.add != nil:
 			mask = ops.Const(b, k.add)
 		}
@@ -213,7 +216,7 @@ func (m *matcher) mask(b *ir.Builder, c *candidate, n int) (mask *ir.Value, caus
 		d := mask.Type.Dims
 		mask = ops.Reshape(b, mask, []int{d[0], 1, d[1], d[2]})
 	}
-	return mask, causal, ""
+	return mask, ""
 }
 
 // isKnown reports whether the term's numbers are known now.
@@ -228,19 +231,27 @@ func (m *matcher) isKnown(t *maskTerm) bool {
 	return m.fixed[v]
 }
 
-// isCausal reports whether f[n,n] is 0 up to and on the diagonal and hides everything after it.
-func isCausal(f []float64, rows, cols int) bool {
+// causalWindow reports whether f[n,n] is 0 for the last w columns up to the diagonal and hides everything else; w is 0 where
+// that is every column before it.
+func causalWindow(f []float64, rows, cols int) (w int, ok bool) {
 	if rows != cols || rows < 2 || len(f) != rows*cols {
-		return false
+		return 0, false
+	}
+	for w < cols && f[len(f)-1-w] == 0 {
+		w++
 	}
 	for row := range rows {
 		for col, x := range f[row*cols : (row+1)*cols] {
-			if col > row && !(x <= hidden) || col <= row && x != 0 {
-				return false
+			seen := col <= row && col > row-w
+			if !seen && !(x <= hidden) || seen && x != 0 {
+				return 0, false
 			}
 		}
 	}
-	return true
+	if w == cols {
+		return 0, true
+	}
+	return w, w > 0
 }
 
 // shrink gives dims along which a does not change the size 1.

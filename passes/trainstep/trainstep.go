@@ -217,6 +217,11 @@ func inferenceForm(c *pass.Context, f *ir.Func) {
 		switch op.Def {
 		case ops.DropoutDef:
 			return []*ir.Value{op.In[0]}
+		case ops.AttentionDef:
+			if a := op.Attrs.(ops.AttentionAttrs); a.P > 0 {
+				a.P, a.Seed = 0, 0
+				return slices.Clone(b.EmitN(op.Def, a, op.In[:4]...))
+			}
 		case ops.BatchNormStatDef:
 			return op.Def.Rules.Decompose(b, op)
 		}

@@ -116,11 +116,11 @@ func attentionRows() []row {
 	at := func(p unsafe.Pointer, i int) unsafe.Pointer { return unsafe.Add(p, 4*i*h*d) }
 	const sb, sh, ss, ob, os = s * 3 * h * d, d, 3 * h * d, s * h * d, h * d
 	fwd := func() {
-		cpu.AttnFwd(x, at(x, 1), at(x, 2), nil, out, lse, nil, b, h, h, s, s, d, d, sb, sh, ss, sb, sh, ss, sb, sh, ss, ob, sh, os, 1, 0, 0, 0, 0.17)
+		cpu.AttnFwd(x, at(x, 1), at(x, 2), nil, out, lse, nil, b, h, h, s, s, d, d, sb, sh, ss, sb, sh, ss, sb, sh, ss, ob, sh, os, 1, 0, 0, 0, 0, 0.17)
 	}
 	bwd := func() {
 		cpu.AttnBwd(x, at(x, 1), at(x, 2), nil, out, lse, dout, grad, at(grad, 1), at(grad, 2), nil, b, h, h, s, s, d, d, sb, sh, ss,
-			sb, sh, ss, sb, sh, ss, ob, sh, os, 1, 0, 0, 0, ob, sh, os, sb, sh, ss, sb, sh, ss, sb, sh, ss, 0.17)
+			sb, sh, ss, sb, sh, ss, ob, sh, os, 1, 0, 0, 0, 0, ob, sh, os, sb, sh, ss, sb, sh, ss, sb, sh, ss, 0.17)
 	}
 	work := float64(2 * b * h * s * s * d)
 	return []row{{"attention fwd 12x4x64x32", 2 * work, fwd}, {"attention bwd 12x4x64x32", 5 * work, bwd}}
