@@ -36,6 +36,8 @@ type reporter struct {
 	width    int // of the line on the terminal, to erase it
 	buf      []byte
 	nanNoted bool
+	usage    device.Usage
+	asked    time.Time // for usage
 }
 
 func newReporter(s *session) *reporter {
@@ -188,7 +190,7 @@ func (r *reporter) progress(t *trainer) {
 			{"seconds", per}, {strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, {"resident_bytes", resident}}
 		fields = append(fields, scaling(t)...)
 		if t.m.dev != nil {
-			u := t.m.dev.Usage()
+			u := r.used(t.m.dev)
 			fields = append(fields, field{"device_bytes", u.Used}, field{"device_percent", u.Busy})
 		}
 		r.event("step", fields...)
@@ -201,7 +203,7 @@ func (r *reporter) progress(t *trainer) {
 		left := time.Duration(float64(r.total-t.step) * per * 1e9)
 		text += fmt.Sprintf("  %s %s  eta %s  mem %d MiB", short(r.perStep/per), r.unit, left.Round(time.Second), resident>>20)
 		if t.m.dev != nil {
-			text += deviceText(t.m.dev.Usage())
+			text += deviceText(r.used(t.m.dev))
 		}
 		if r.line {
 			fmt.Fprintf(r.out, "\r%-*s", r.width, text)
@@ -236,6 +238,14 @@ func scalingText(t *trainer) string {
 		return fmt.Sprintf("  %.0f skipped", t.skipped)
 	}
 	return fmt.Sprintf("  scale %g, %.0f skipped", t.scale, t.skipped)
+}
+
+// used is what a device is doing, as it was within the last second: asking takes longer than a small step.
+func (r *reporter) used(dev device.Device) device.Usage {
+	if now := time.Now(); now.Sub(r.asked) > time.Second {
+		r.usage, r.asked = dev.Usage(), now
+	}
+	return r.usage
 }
 
 // deviceText is what a device is doing, "  GPU 12.3 of 79.6 GiB, 97 %".
