@@ -403,7 +403,8 @@ func (p *printer) scalarInst(n int) {
 	p.line("const %s v%d = %s;", scalar.RegType(p.k.Insts[n].DType), n, p.expr(n))
 }
 
-// outside prints an instruction that does not vary along a walk; the dims of local have indices i.
+// outside prints an instruction that does not vary along a walk; the dims of local have indices i. Stores are for the threads
+// that guard lets through.
 func (p *printer) outside(n int, local []int, guard string) {
 	in := p.k.Insts[n]
 	at := func() string { return fmt.Sprintf("p%d[%s]", in.Param, p.outerPosition(in.Access, local)) }
@@ -411,7 +412,10 @@ func (p *printer) outside(n int, local []int, guard string) {
 	case "load":
 		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, at()))
 	case "store":
-		p.line("if (%s) %s = %s;", guard, at(), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
+		if guard != "" {
+			guard = "if (" + guard + ") "
+		}
+		p.line("%s%s = %s;", guard, at(), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
 	case "index":
 		p.line("const int64_t v%d = %s;", n, p.outerPosition(in.Access, local))
 	default:

@@ -26,6 +26,9 @@ const maxPiece = 1 << 16
 // whatever size, perhaps with scalars that all elements share and sums of all into one number. "" stands for those that no
 // launch does with others.
 func (c Call) Key() string {
+	if c.scalars() {
+		return Scalars
+	}
 	k := flattened(c.Kernel)
 	if len(k.Dims) != 1 || k.Dims[0] < 2 || slices.ContainsFunc(k.Insts, func(in kir.Inst) bool { return in.Op == "reduce" }) {
 		return ""

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -108,7 +109,29 @@ func TestManyRefuses(t *testing.T) {
 	turned.Insts[1].Access.Strides = []int{1, 8}
 	rows := update([]int{8, 8}, false)
 	rows.Insts[3] = kir.Inst{Op: "reduce", Fn: "sum", DType: dtype.F32, Args: []int{1}, Level: kir.PerRow, Stage: 1}
-	if a == "" || key(other) == a || key(turned) != "" || key(rows) != "" || key(update([]int{1}, false)) != "" {
+	if a == "" || key(other) == a || key(turned) != "" || key(rows) != "" || key(update([]int{1}, false)) != gencuda.Scalars || key(update([]int{1}, true)) != "" {
 		t.Error("a key is wrong")
+	}
+}
+
+// TestInOrder: a number that one kernel makes is read by the next in the same launch.
+func TestInOrder(t *testing.T) {
+	k := update([]int{1}, false)
+	arena := cudatest.Bytes(dtype.F32, 0.5, 0.25, 2, 0, 0, 0)
+	first := gencuda.Call{Kernel: k, At: []int{0, 4, 8, 16}}
+	second := gencuda.Call{Kernel: k, At: []int{4, 0, 8, 20}} // reads what first has written
+	list, at, err := gencuda.InOrder("numbers", []gencuda.Call{first, second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k0 := list[0]
+	for i, r := range k0.Args {
+		k0.Args[i] = cuda.Ref{Arg: 0, Offset: at[r.Arg]}
+	}
+	cudatest.Run(t, &cuda.Plan{Kernels: list}, arena)
+	a := 0.5 - 2*math.Tanh(0.25)
+	b := 0.25 - 2*math.Tanh(a)
+	if err := differ(cudatest.Numbers(dtype.F32, arena)[:2], []float64{a, b}, dtype.F32); err != nil {
+		t.Error(err)
 	}
 }

@@ -63,7 +63,7 @@ type batch struct {
 // batcher goes through the calls of a function.
 type batcher struct {
 	g    *generator
-	open []*batch
+	open []*batch // in the order in which they will be emitted: a later one may need what an earlier one makes
 	out  []call
 	wait []int // what calls that were put off would have waited for
 	err  error
@@ -96,15 +96,18 @@ func (g *generator) batched(calls []call) ([]call, error) {
 	return b.out, b.err
 }
 
-// add puts c off, with others of its key where there are any.
+// add puts c off, with others of its key where there are any that it can go with.
 func (b *batcher) add(c call) {
 	var to *batch
-	for _, o := range b.open {
-		if o.key == c.key && !o.conflicts(&c.touched) {
+	for i := len(b.open) - 1; i >= 0 && to == nil; i-- {
+		o := b.open[i]
+		if o.key == c.key && (c.key == gpuprint.Scalars || !o.conflicts(&c.touched)) {
 			to = o
 		}
+		if o.conflicts(&c.touched) { // what is emitted before o must not need it
+			break
+		}
 	}
-	b.flush(func(o *batch) bool { return o != to && o.conflicts(&c.touched) })
 	if to == nil {
 		to = &batch{key: c.key}
 		b.open = append(b.open, to)
@@ -116,19 +119,26 @@ func (b *batcher) add(c call) {
 	to.writes = append(to.writes, c.writes...)
 }
 
-// flush emits the open batches for which due holds.
+// flush emits the open batches for which due holds, in their order, and those before them that they need.
 func (b *batcher) flush(due func(*batch) bool) {
-	var rest []*batch
-	for _, o := range b.open {
-		if !due(o) {
-			rest = append(rest, o)
+	now := make([]bool, len(b.open))
+	for i := len(now) - 1; i >= 0; i-- {
+		now[i] = due(b.open[i])
+		for j := i + 1; j < len(now); j++ {
+			now[i] = now[i] || now[j] && b.open[i].conflicts(&b.open[j].touched)
+		}
+	}
+	open := b.open
+	b.open = nil
+	for i, o := range open {
+		if !now[i] {
+			b.open = append(b.open, o)
 			continue
 		}
 		c, err := b.g.joined(o.calls)
 		b.fail(err)
 		b.emit(c)
 	}
-	b.open = rest
 }
 
 func (b *batcher) fail(err error) {
@@ -161,6 +171,17 @@ func (g *generator) joined(calls []call) (call, error) {
 	for _, o := range calls {
 		list = append(list, o.gpuCall())
 		c.out = append(c.out, o.out...)
+	}
+	if c.key == gpuprint.Scalars {
+		kernels, at, err := gpuprint.InOrder("numbers", list)
+		if err != nil {
+			return c, err
+		}
+		c.args = nil
+		for _, n := range at {
+			c.args = append(c.args, arg{offset: n})
+		}
+		return c, g.launched(&c, kernels, 0)
 	}
 	kernels, work, err := gpuprint.Many(c.describe, list)
 	if err != nil {

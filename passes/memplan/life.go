@@ -7,6 +7,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // block is a stretch of memory: one value's buffer, or the buffers of a collective's tensors side by side.
@@ -242,7 +243,11 @@ func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
 			}
 		}
 	}
-	fn.newBlock([]*ir.Value{v}, pos, fn.lastRead(v))
+	first, last := pos, fn.lastRead(v)
+	if fn.p.c.Opt.Cuda() && v.Type.Bytes() <= abi.Align { // numbers have places of their own, so that they may be made together
+		first, last = 0, len(fn.groups)
+	}
+	fn.newBlock([]*ir.Value{v}, first, last)
 }
 
 // lastRead is the position at which v, under its own name, is last needed.
