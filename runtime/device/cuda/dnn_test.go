@@ -10,25 +10,33 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/device"
 )
 
 // standInDnn compiles testdata/cudnn.cc and opens it.
 func standInDnn(t *testing.T) *dnn {
-	cxx, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no C++ compiler (g++) for the stand-in of cuDNN")
-	}
-	lib := filepath.Join(t.TempDir(), "libcudnn.so")
-	if out, err := exec.Command(cxx, "-std=c++17", "-O1", "-shared", "-fPIC", "-o", lib, "testdata/cudnn.cc").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Setenv(dnnVariable, lib)
+	t.Helper()
+	buildDnn(t)
 	n, err := openDnn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.call(dnnDestroy, n.handle) })
 	return n
+}
+
+// buildDnn compiles testdata/cudnn.cc and has devices open it.
+func buildDnn(t *testing.T) {
+	t.Helper()
+	cxx, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no C++ compiler (g++) for the stand-in of cuDNN")
+	}
+	lib := filepath.Join(t.TempDir(), "libcudnn.so")
+	if out, err := exec.Command(cxx, "-std=c++17", "-O1", "-shared", "-fPIC", "-o", lib, "testdata/cudnn.cc", "-ldl").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Setenv(dnnVariable, lib)
 }
 
 // terms calls f with the flat places in x, w and y of every term of c.
@@ -125,5 +133,42 @@ func TestConvolutionsCudnnLacks(t *testing.T) {
 		if got := s.moved(c, offset); got != want {
 			t.Errorf("offset %d moves to %d, want %d", offset, got, want)
 		}
+	}
+}
+
+// A device tries a convolution out, keeps the choice, and runs it in the stream.
+func TestConvolutionsOfDevices(t *testing.T) {
+	buildDnn(t)
+	t.Setenv(cacheVariable, t.TempDir())
+	d := opened(t, 16384)
+	c := &abi.Convolution{Kind: "fwd", Ints: [16]int{1, 1, 16, 16, 1, 1, 1, 16, 16, 0, 0, 1, 1, 1, 1, 1}, Type: "f32", Compute: "f32",
+		A: 0, B: 1024, C: 2048, Bias: 1088, Workspace: 8192, WorkBytes: 8192}
+	must(t, d.Put(0, floats(3)), d.Put(1024, floats(0.5)))
+	run := func() float32 {
+		t.Helper()
+		must(t, d.Put(2048, floats(9)))
+		w, err := d.Prepare(&device.Task{Convolution: c, Status: -1})
+		must(t, err, d.main.Run(w))
+		return value(t, d, 2048)
+	}
+	if y := run(); y != 2 {
+		t.Errorf("3 times 0.5 and 0.5 is %v", y)
+	}
+	kept := d.lib.dnn.choices.list[convProblem(c)]
+	if algo, ok := kept.algo(); !ok || algo == nil || algo[0] != 1 || d.lib.dnn.choices.file == "" {
+		t.Errorf("the choice kept is %+v", kept)
+	}
+	if y := run(); y != 2 {
+		t.Errorf("by the choice kept: %v", y)
+	}
+	c.Own = []abi.Launch{{Kernel: kTwice, Grid: [3]int{1, 1, 1}, Block: [3]int{256, 1, 1}, Args: []int{2048}}}
+	if y := run(); y != 2 && y != 18 {
+		t.Errorf("tried beside own kernels: %v", y)
+	}
+	if own, ok := d.lib.dnn.choices.list[convProblem(c)]; !ok || own.Micro <= 0 {
+		t.Errorf("the choice kept is %+v", own)
+	}
+	if again := choicesIn("other"); len(again.list) != 0 {
+		t.Errorf("another device's choices: %v", again.list)
 	}
 }

@@ -1,8 +1,10 @@
 // A stand-in for cuDNN: the functions that gtc calls, by the same names and rules as in cudnn_ops.h and cudnn_cnn.h, for f32 on
 // this processor. It refuses what the library refuses: descriptors that do not fit one another, workspace that is too small,
-// algorithms that it did not offer.
+// algorithms that it did not offer. Work is queued on the stream where a (stand-in) driver is loaded, else done at once.
 #include <cstddef>
 #include <cstdint>
+#include <dlfcn.h>
+#include <functional>
 #include <vector>
 
 typedef int status_t;
@@ -15,6 +17,7 @@ const size_t kRoom = 4096; // workspace that algorithm 1 needs
 
 struct Handle {
 	uint64_t magic;
+	void *stream;
 };
 struct Tensor {
 	int type, d[4];
@@ -67,13 +70,27 @@ template <class F> void each(const Tensor *x, const Tensor *w, const Conv *c, co
 int count(const Tensor *t) { return t->d[0] * t->d[1] * t->d[2] * t->d[3]; }
 
 // scaled makes out alpha * sums + beta * out.
-void scaled(float *out, const std::vector<double> &sums, const void *alpha, const void *beta)
+void scaled(float *out, const std::vector<double> &sums, float alpha, float beta)
 {
-	for (size_t i = 0; i < sums.size(); i++) {
-		float b = *(const float *)beta;
-		out[i] = float(*(const float *)alpha * sums[i]) + (b == 0 ? 0 : b * out[i]);
-	}
+	for (size_t i = 0; i < sums.size(); i++)
+		out[i] = float(alpha * sums[i]) + (beta == 0 ? 0 : beta * out[i]);
 }
+
+// perform does work, which stays: a graph may do it again.
+void perform(void *work) { (*(std::function<void()> *)work)(); }
+
+status_t queue(const Handle *h, std::function<void()> work)
+{
+	auto *w = new std::function<void()>(work);
+	typedef int launch_t(void *, void (*)(void *), void *);
+	static launch_t *launch = (launch_t *)dlsym(RTLD_DEFAULT, "cuLaunchHostFunc");
+	if (launch)
+		return launch(h->stream, perform, w) ? 5000 : OK;
+	perform(w);
+	return OK;
+}
+
+float number(const void *p) { return *(const float *)p; }
 
 status_t offer(status_t bad, int requested, int *returned, Perf *list)
 {
@@ -101,9 +118,9 @@ status_t may(const Handle *h, status_t bad, int algo, void *work, size_t room)
 extern "C" {
 
 size_t cudnnGetVersion() { return 92800; }
-status_t cudnnCreate(Handle **h) { return *h = new Handle{kHandle}, OK; }
+status_t cudnnCreate(Handle **h) { return *h = new Handle{kHandle, nullptr}, OK; }
 status_t cudnnDestroy(Handle *h) { return delete h, OK; }
-status_t cudnnSetStream(Handle *h, void *) { return h && h->magic == kHandle ? OK : BAD_PARAM; }
+status_t cudnnSetStream(Handle *h, void *stream) { return h && h->magic == kHandle ? (h->stream = stream, OK) : BAD_PARAM; }
 
 status_t cudnnCreateTensorDescriptor(Tensor **t) { return *t = new Tensor(), OK; }
 status_t cudnnDestroyTensorDescriptor(Tensor *t) { return delete t, OK; }
@@ -129,13 +146,16 @@ status_t cudnnSetConvolution2dDescriptor(Conv *c, int ph, int pw, int u, int v, 
 status_t cudnnSetConvolutionGroupCount(Conv *c, int groups) { return c->groups = groups, OK; }
 status_t cudnnSetConvolutionMathType(Conv *c, int math) { return c->math = math, OK; }
 
-status_t cudnnAddTensor(Handle *, const void *alpha, Tensor *a, const float *bias, const void *beta, Tensor *t, float *y)
+status_t cudnnAddTensor(Handle *h, const void *alpha, Tensor *a, const float *bias, const void *beta, Tensor *t, float *y)
 {
 	if (a->d[0] != 1 || a->d[1] != t->d[1] || a->d[2] != 1 || a->d[3] != 1)
 		return BAD_PARAM;
-	for (int i = 0; i < count(t); i++)
-		y[i] = *(const float *)alpha * bias[i / (t->d[2] * t->d[3]) % t->d[1]] + *(const float *)beta * y[i];
-	return OK;
+	float f = number(alpha), g = number(beta);
+	Tensor d = *t;
+	return queue(h, [=] {
+		for (int i = 0; i < count(&d); i++)
+			y[i] = f * bias[i / (d.d[2] * d.d[3]) % d.d[1]] + g * y[i];
+	});
 }
 
 status_t cudnnGetConvolutionForwardAlgorithm_v7(Handle *, Tensor *x, Tensor *w, Conv *c, Tensor *y, int n, int *got, Perf *list)
@@ -156,27 +176,42 @@ status_t cudnnConvolutionForward(Handle *h, const void *alpha, Tensor *xd, const
 {
 	if (status_t bad = may(h, wrong(xd, wd, c, yd), algo, work, room))
 		return bad;
-	std::vector<double> sums(count(yd));
-	each(xd, wd, c, yd, [&](int i, int k, int o) { sums[o] += double(x[i]) * w[k]; });
-	return scaled(y, sums, alpha, beta), OK;
+	Tensor tx = *xd, tw = *wd, ty = *yd;
+	Conv shape = *c;
+	float f = number(alpha), g = number(beta);
+	return queue(h, [=] {
+		std::vector<double> sums(count(&ty));
+		each(&tx, &tw, &shape, &ty, [&](int i, int k, int o) { sums[o] += double(x[i]) * w[k]; });
+		scaled(y, sums, f, g);
+	});
 }
 status_t cudnnConvolutionBackwardData(Handle *h, const void *alpha, Tensor *wd, const float *w, Tensor *yd, const float *dy, Conv *c, int algo, void *work, size_t room,
 				      const void *beta, Tensor *xd, float *dx)
 {
 	if (status_t bad = may(h, wrong(xd, wd, c, yd), algo, work, room))
 		return bad;
-	std::vector<double> sums(count(xd));
-	each(xd, wd, c, yd, [&](int i, int k, int o) { sums[i] += double(dy[o]) * w[k]; });
-	return scaled(dx, sums, alpha, beta), OK;
+	Tensor tx = *xd, tw = *wd, ty = *yd;
+	Conv shape = *c;
+	float f = number(alpha), g = number(beta);
+	return queue(h, [=] {
+		std::vector<double> sums(count(&tx));
+		each(&tx, &tw, &shape, &ty, [&](int i, int k, int o) { sums[i] += double(dy[o]) * w[k]; });
+		scaled(dx, sums, f, g);
+	});
 }
 status_t cudnnConvolutionBackwardFilter(Handle *h, const void *alpha, Tensor *xd, const float *x, Tensor *yd, const float *dy, Conv *c, int algo, void *work, size_t room,
 					const void *beta, Tensor *wd, float *dw)
 {
 	if (status_t bad = may(h, wrong(xd, wd, c, yd), algo, work, room))
 		return bad;
-	std::vector<double> sums(count(wd));
-	each(xd, wd, c, yd, [&](int i, int k, int o) { sums[k] += double(dy[o]) * x[i]; });
-	return scaled(dw, sums, alpha, beta), OK;
+	Tensor tx = *xd, tw = *wd, ty = *yd;
+	Conv shape = *c;
+	float f = number(alpha), g = number(beta);
+	return queue(h, [=] {
+		std::vector<double> sums(count(&tw));
+		each(&tx, &tw, &shape, &ty, [&](int i, int k, int o) { sums[k] += double(dy[o]) * x[i]; });
+		scaled(dw, sums, f, g);
+	});
 }
 
 } // extern "C"
