@@ -18,6 +18,7 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
 	"github.com/gtc-compiler/gtc/runtime/device/cuda/driver"
+	"github.com/gtc-compiler/gtc/runtime/nvrtc"
 )
 
 // text is kernels on 256 floats: a sum of two, a doubling, one that refuses row 5, one that follows a table of offsets, and one
@@ -252,6 +253,29 @@ func TestImagesForDevices(t *testing.T) {
 	}
 	if i := best(list("sm_90", "source"), "sm_90", true); i != nil {
 		t.Error("the stand-in takes an image of a GPU")
+	}
+}
+
+// Source is compiled once for all starts, and what is wrong with it is told.
+func TestSource(t *testing.T) {
+	if _, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv)); err != nil {
+		t.Skipf("NVRTC is absent: %v", err)
+	}
+	t.Setenv("GTC_CACHE", t.TempDir())
+	const source = `extern "C" __global__ void one(float* x) { x[threadIdx.x] = 1; }`
+	var said []string
+	log := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	for range 2 {
+		cubin, err := compile([]byte(source), "sm_90", log)
+		if err != nil || !bytes.HasPrefix(cubin, []byte("\x7fELF")) {
+			t.Fatalf("%d bytes, %v", len(cubin), err)
+		}
+	}
+	if len(said) != 1 || !strings.HasPrefix(said[0], "the kernels were compiled for sm_90 in ") {
+		t.Errorf("said %q", said)
+	}
+	if _, err := compile([]byte("no C++"), "sm_90", log); err == nil || !strings.Contains(err.Error(), "kernels.cu(1): error") {
+		t.Error(err)
 	}
 }
 
