@@ -133,15 +133,18 @@ func (t *convTile) choose(m, n, k, most int) (best tile, splits int) {
 	return best, splits
 }
 
-// pack packs images from number first on of pointer arg.
-func (t *convTile) pack(arg, first, count, pixels, channels, packed int, to Ref) {
+// width is the channels of a group, and as many as there are when packed.
+type width struct{ channels, packed int }
+
+// pack packs count images from number first on of pointer arg.
+func (t *convTile) pack(arg, first, count, pixels int, w width, to Ref) {
 	size := 32
 	if t.half {
 		size = 64
 	}
-	k := kernelOf("conv_pack", "conv", "conv_pack", 256, []param{{"const " + t.in, "from", Ref{arg, first * t.g * channels * pixels * t.typ.Size()}},
-		{t.in, "to", to}}, t.in, count, pixels, t.g, channels, packed)
-	t.add(k, count*divUp(pixels, size)*divUp(t.g*packed, size), "conv_tile.cuh")
+	k := kernelOf("conv_pack", "conv", "conv_pack", 256, []param{{"const " + t.in, "from", Ref{arg, first * t.g * w.channels * pixels * t.typ.Size()}},
+		{t.in, "to", to}}, t.in, count, pixels, t.g, w.channels, w.packed)
+	t.add(k, count*divUp(pixels, size)*divUp(t.g*w.packed, size), "conv_tile.cuh")
 }
 
 func (t *convTile) add(k Kernel, blocks int, include string) {
@@ -153,13 +156,13 @@ func (t *convTile) add(k Kernel, blocks int, include string) {
 type taps struct{ first, step, count int }
 
 // packWeight packs w for rows of so many channels of the result, and channels that are summed over, which lie so far apart.
-func (t *convTile) packWeight(rows, channels, packed, rowStep, channelStep int, h, w taps) Ref {
+func (t *convTile) packWeight(rows int, c width, rowStep, channelStep int, h, w taps) Ref {
 	const threads = 256
-	n := t.g * rows * h.count * w.count * packed
+	n := t.g * rows * h.count * w.count * c.packed
 	to := t.alloc(n * t.typ.Size())
 	which := fmt.Sprintf("gtc::conv_taps<%d, %d, %d, %d, %d, %d, %d, %d>", t.kh, t.kw, h.count, w.count, h.first, w.first, h.step, w.step)
 	k := kernelOf("conv_pack_weight", "conv", "conv_pack_weight", threads, []param{{"const " + t.in, "w", Ref{Arg: 1}}, {t.in, "to", to}},
-		t.in, t.g, rows, channels, packed, which, rowStep, channelStep, t.og*t.cg*t.kh*t.kw, threads)
+		t.in, t.g, rows, c.channels, c.packed, which, rowStep, channelStep, t.og*t.cg*t.kh*t.kw, threads)
 	if n > 0 {
 		t.add(k, divUp(n, threads), "conv_tile.cuh")
 	}
@@ -214,10 +217,10 @@ func (t *convTile) tileType(l tile, splits int) (name string, threads, shared in
 func (t *convTile) forward() {
 	taps := func(n int) taps { return taps{0, 1, n} }
 	area, k := t.kh*t.kw, t.kh*t.kw*t.cp
-	weight := t.packWeight(t.og, t.cg, t.cp, t.cg*area, area, taps(t.kh), taps(t.kw))
+	weight := t.packWeight(t.og, width{t.cg, t.cp}, t.cg*area, area, taps(t.kh), taps(t.kw))
 	for first := 0; first < t.n; first += t.images {
 		n := min(t.images, t.n-first)
-		t.pack(0, first, n, t.h*t.w, t.cg, t.cp, t.packedX)
+		t.pack(0, first, n, t.h*t.w, width{t.cg, t.cp}, t.packedX)
 		view := fmt.Sprintf("gtc::conv_view<%d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d>", n, t.oh, t.ow, t.h, t.w, t.strideH, t.strideW,
 			-t.padT, -t.padL, t.kh, t.kw, t.dilH, t.dilW, t.cp, t.g*t.cp)
 		t.imageKernel(imageKernel{view: view, image: fmt.Sprintf("%d, %d, %d, %d, 1, 1, 0, 0", t.og, t.o, t.oh, t.ow), packed: t.packedX, weight: weight,
@@ -265,12 +268,12 @@ func (t *convTile) data() {
 	area := t.kh * t.kw
 	for _, h := range phases(t.h, t.kh, t.padT, t.strideH, t.dilH) {
 		for _, w := range phases(t.w, t.kw, t.padL, t.strideW, t.dilW) {
-			parts = append(parts, part{h, w, t.packWeight(t.cg, t.og, t.op, area, t.cg*area, h.taps, w.taps)})
+			parts = append(parts, part{h, w, t.packWeight(t.cg, width{t.og, t.op}, area, t.cg*area, h.taps, w.taps)})
 		}
 	}
 	for first := 0; first < t.n; first += t.images {
 		n := min(t.images, t.n-first)
-		t.pack(0, first, n, t.oh*t.ow, t.og, t.op, t.packedDY)
+		t.pack(0, first, n, t.oh*t.ow, width{t.og, t.op}, t.packedDY)
 		for _, p := range parts {
 			view := fmt.Sprintf("gtc::conv_view<%d, %d, %d, %d, %d, 1, 1, %d, %d, %d, %d, %d, %d, %d, %d>", n, p.h.places, p.w.places, t.oh, t.ow,
 				p.h.origin, p.w.origin, max(p.h.count, 1), max(p.w.count, 1), -p.h.back, -p.w.back, t.op, t.g*t.op)
@@ -315,8 +318,8 @@ func (t *convTile) weights() {
 			right = fmt.Sprintf("gtc::conv_planes<%s, %d, %d, %d, %d>{x + at.group * %d}", t.in, t.cg, t.c, n, plane, t.cg*plane)
 			x, dy = Ref{Arg: 0}, Ref{Arg: 1}
 		} else {
-			t.pack(0, first, n, t.h*t.w, t.cg, t.cp, x)
-			t.pack(1, first, n, t.oh*t.ow, t.og, t.op, dy)
+			t.pack(0, first, n, t.h*t.w, width{t.cg, t.cp}, x)
+			t.pack(1, first, n, t.oh*t.ow, width{t.og, t.op}, dy)
 		}
 		k := Kernel{Name: "conv_wgrad", Family: "conv", Block: [3]int{block, 1, 1}, Shared: shared,
 			Args: []Ref{x, dy, {parts.Arg, parts.Offset + 4*size*splits*i}}}
