@@ -77,8 +77,9 @@ type Impl struct {
 	// Loose names the operands that the template reads by strides and, numbered on from them, the results that it
 	// writes so: for each, the place in Ints of the stride of each dim, -1 for a dim that must be contiguous. Ints
 	// holds the strides of dense ones.
-	Loose   map[int][]int
-	InPlace int // 1+operand whose buffer result 0 may take over; 0 none
+	Loose map[int][]int
+	// InPlace is 1+operand whose buffer a result may take over, 0 for none; InPlaceOut is the result, where it is not the first.
+	InPlace, InPlaceOut int
 
 	Fill  float64 // Assemble
 	Boxes []Box   // Assemble: one per operand

@@ -227,9 +227,10 @@ func xentImpl(op *ir.Op) kir.Impl {
 		return kir.Impl{}
 	}
 	d := op.In[0].Type.Dims
-	impl := kir.Impl{Kind: kir.Template, Template: "XentFwdBwd", Ints: []int{d[0], d[1], op.Attrs.(XentAttrs).IgnoreIndex}, Status: true}
+	impl := kir.Impl{Kind: kir.Template, Template: "XentFwdBwd", Ints: []int{d[0], d[1], op.Attrs.(XentAttrs).IgnoreIndex}, Status: true,
+		InPlace: 1, InPlaceOut: 1}
 	if op.Def == XentDef {
-		impl.Template, impl.Order = "XentFwd", []int{0, 1, -1, 2, -1}
+		impl.Template, impl.Order, impl.InPlace, impl.InPlaceOut = "XentFwd", []int{0, 1, -1, 2, -1}, 0, 0
 	}
 	return impl
 }

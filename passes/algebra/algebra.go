@@ -206,7 +206,7 @@ func cast(b *ir.Builder, op *ir.Op) *ir.Value {
 	if k := Made(x, ops.CastDef); k != nil && lossless(k.In[0].Type.DType, x.Type.DType) {
 		return ops.Cast(b, k.In[0], to)
 	}
-	return nil
+	return narrowed(b, op)
 }
 
 // lossless reports whether every value of type from is one of type to.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
@@ -183,8 +184,12 @@ func concat(b *ir.Builder, op *ir.Op) *ir.Value {
 	return nil
 }
 
-// padded is what v pads by zeros at both ends of one dim, that dim, and where it starts; nil for other values.
+// padded is what v pads by zeros at both ends of one dim, that dim, and where it starts; nil for other values. Where v is wider
+// than what was padded, x is not: the sum of gradients of half precision is one of f32.
 func padded(v *ir.Value) (x *ir.Value, dim, start int) {
+	if k := Made(v, ops.CastDef); k != nil && lossless(k.In[0].Type.DType, v.Type.DType) {
+		v = k.In[0]
+	}
 	p := Made(v, ops.PadDef)
 	if p == nil {
 		return nil, 0, 0
@@ -218,10 +223,36 @@ func addPadded(b *ir.Builder, op *ir.Op) *ir.Value {
 	if at+x.Type.Dims[d] != bt {
 		return nil
 	}
-	joined := ops.Concat(b, d, x, y)
+	to := op.Out[0].Type.DType
+	joined := ops.Concat(b, d, as(b, x, to), as(b, y, to))
 	low, high := make([]int, len(x.Type.Dims)), make([]int, len(x.Type.Dims))
 	low[d], high[d] = at, op.Out[0].Type.Dims[d]-at-joined.Type.Dims[d]
 	return ops.Pad(b, joined, low, high, nil, 0)
+}
+
+// as is v in the type to.
+func as(b *ir.Builder, v *ir.Value, to dtype.DType) *ir.Value {
+	if v.Type.DType == to {
+		return v
+	}
+	return ops.Cast(b, v, to)
+}
+
+// narrowed is the rounding of joined values to the type that each had before it was widened: they are joined as they were.
+func narrowed(b *ir.Builder, op *ir.Op) *ir.Value {
+	k := Made(op.In[0], ops.ConcatDef)
+	if k == nil {
+		return nil
+	}
+	var parts []*ir.Value
+	for _, v := range k.In {
+		c := Made(v, ops.CastDef)
+		if c == nil || !lossless(c.In[0].Type.DType, v.Type.DType) || c.In[0].Type.DType != op.Out[0].Type.DType {
+			return nil
+		}
+		parts = append(parts, c.In[0])
+	}
+	return ops.Concat(b, k.Attrs.(ops.ConcatAttrs).Dim, parts...)
 }
 
 // gather by consecutive known indices is a slice.

@@ -189,7 +189,7 @@ func (fn *funcPlan) writesOnce(g group.Group, v *ir.Value) bool {
 // after it has stored out there: a result is stored where it is made, an operand loaded where it is first used.
 func (fn *funcPlan) pointwise(g group.Group, v, out *ir.Value) bool {
 	if impl := group.Impl(g.Ops[0]); impl.Kind == kir.Template && impl.InPlace > 0 {
-		return overwrites(g.Ops[0], impl.InPlace-1, v) && out == g.Ops[0].Out[0]
+		return overwrites(g.Ops[0], impl.InPlace-1, v) && out == g.Ops[0].Out[impl.InPlaceOut]
 	}
 	made := false
 	for _, op := range g.Ops {
@@ -231,7 +231,7 @@ func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
 	if fn.same[v] != nil {
 		return
 	}
-	if s := fn.space(g); s != nil && s.Level[v] == group.Full {
+	if fn.mayTakeOver(g, v) {
 		for _, in := range g.Inputs() {
 			owner := fn.storage(in)
 			b := fn.block[owner]
@@ -248,6 +248,21 @@ func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
 		first, last = 0, len(fn.groups)
 	}
 	fn.newBlock([]*ir.Value{v}, first, last)
+}
+
+// mayTakeOver reports whether the kernel of g may write v where it reads something else: fused ones that write v in full, and
+// on GPUs, whose memory is short, templates that say so.
+func (fn *funcPlan) mayTakeOver(g group.Group, v *ir.Value) bool {
+	if s := fn.space(g); s != nil {
+		return s.Level[v] == group.Full
+	}
+	op := g.Ops[0]
+	impl := group.Impl(op)
+	if !fn.p.c.Opt.Cuda() || impl.Kind != kir.Template || impl.InPlace == 0 || v != op.Out[impl.InPlaceOut] {
+		return false
+	}
+	in := op.In[impl.InPlace-1]
+	return in != nil && in.Type.DType == v.Type.DType
 }
 
 // lastRead is the position at which v, under its own name, is last needed.
