@@ -42,8 +42,10 @@ func Attention(b *ir.Builder, a AttentionAttrs, q, k, v, mask *ir.Value) (out, l
 }
 
 // AttentionDropout is Attention with probabilities that dropout has thinned by a.P: those of element (b,h,i,j) are the
-// same as Dropout with a.Seed and counter (an i64 scalar) would thin it in a tensor [B,H,Sq,Sk].
-func AttentionDropout(b *ir.Builder, a AttentionAttrs, q, k, v, mask, counter *ir.Value) (out, lse *ir.Value) {
+// same as Dropout with a.Seed and counter (an i64 scalar) would thin it in a tensor [B,H,Sq,Sk]. Its operands are q, k, v
+// and mask (or nil).
+func AttentionDropout(b *ir.Builder, a AttentionAttrs, counter *ir.Value, operands ...*ir.Value) (out, lse *ir.Value) {
+	q, k, v, mask := operands[0], operands[1], operands[2], operands[3]
 	if mask != nil && len(mask.Type.Dims) == 4 && mask.Type.Dims[3] == 1 {
 		mask = Expand(b, mask, with(mask.Type.Dims, 3, k.Type.Dims[a.seq()]))
 	}

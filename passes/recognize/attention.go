@@ -78,7 +78,7 @@ func (c *candidate) emit(b *ir.Builder, a ops.AttentionAttrs, q, k, v, mask *ir.
 	}
 	d := c.dropout.Attrs.(ops.DropoutAttrs)
 	a.P, a.Seed = d.P, d.Seed
-	return ops.AttentionDropout(b, a, q, k, v, mask, c.dropout.In[1])
+	return ops.AttentionDropout(b, a, c.dropout.In[1], q, k, v, mask)
 }
 
 func (m *matcher) describe(c *candidate, a ops.AttentionAttrs, mask *ir.Value) string {
