@@ -28,8 +28,8 @@ mse when target is like out0, else cross_entropy.
 
 --simulate needs no C compiler and starts no process: the ranks' programs, as they are before kernels and places in memory
 are chosen, are interpreted side by side in float64, with their collectives, messages and schedules. It says whether a
-layout (--dp, --tp, --pp, --zero, …) computes what one rank does. It says nothing about kernels, rounding or transports;
-for those, check without it.
+layout (--dp, --tp, --pp, --zero, …) computes what one rank does; values of half precision (--precision) are rounded. It
+says nothing about kernels or transports; for those, check without it.
 
 Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 		Example: "  gtc check model.onnx --reference model.npz --dp 2 --microbatches 2\n" +
@@ -39,7 +39,7 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&o.Reference, "reference", "", "`REF.npz`, the results to compare with")
-	fs.Float64Var(&o.Tol, "tol", check.DefaultTol, "largest relative error that passes")
+	fs.Float64Var(&o.Tol, "tol", 0, fmt.Sprintf("largest relative error that passes; 0 is %g, or %g with a --precision other than fp32", check.DefaultTol, check.HalfTol))
 	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
 	m.importFlags(fs)
 	m.parallelFlags(fs)

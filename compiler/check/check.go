@@ -25,14 +25,18 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
-// DefaultTol is the tolerance that single precision is held to.
-const DefaultTol = 1e-4
+// DefaultTol is the tolerance that single precision is held to, HalfTol that of half precision and of tf32: gradients of deep
+// networks with batch normalisation may be further off.
+const (
+	DefaultTol = 1e-4
+	HalfTol    = 5e-2
+)
 
 // Options says what to check.
 type Options struct {
 	Compile   compiler.Options // model, dims, parallelism; the optimizer and Check are set here, open dims that are not given come from the reference
 	Reference string           // path of REF.npz
-	Tol       float64          // largest relative error that passes; 0 is DefaultTol
+	Tol       float64          // largest relative error that passes; 0 is DefaultTol, or HalfTol
 	Keep      string           // folder to leave the compiled programs in; "" uses one that goes away
 	Threads   int              // of each rank; 0 is its share of the processors
 	Steps     int              // updates of each curve to compare; 0 is all
@@ -66,7 +70,12 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		return nil, err
 	}
 	rep := &Report{Tol: o.Tol, Curves: map[string]float64{}, Simulated: o.Simulate, Steps: o.Steps}
-	if rep.Tol == 0 {
+	if rep.Precision = o.Compile.Pass.Precision; rep.Precision == "fp32" {
+		rep.Precision = ""
+	}
+	if rep.Tol == 0 && rep.Precision != "" {
+		rep.Tol = HalfTol
+	} else if rep.Tol == 0 {
 		rep.Tol = DefaultTol
 	}
 	chosen := o.curves(ref)

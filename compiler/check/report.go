@@ -28,10 +28,12 @@ type Report struct {
 
 	Compiled *pass.Context `json:"-"` // of the first curve: layouts, schedules, remarks; contents of tensors are gone
 
-	Tol   float64 `json:"-"`
-	Steps int     `json:"-"` // updates of each curve that were compared; 0 is all
-	Grads []Grad  `json:"-"` // worst first
-	Rows  []Row   `json:"-"` // what was compared, in order: outputs, loss, curves
+	Tol float64 `json:"-"`
+
+	Precision string `json:"-"` // "" for fp32
+	Steps     int    `json:"-"` // updates of each curve that were compared; 0 is all
+	Grads     []Grad `json:"-"` // worst first
+	Rows      []Row  `json:"-"` // what was compared, in order: outputs, loss, curves
 }
 
 // Grad is one compared gradient.
@@ -305,8 +307,11 @@ func (r *Report) Print(w io.Writer, all bool) {
 		verdict = "NOT within tolerance"
 	}
 	how := ""
+	if r.Precision != "" {
+		how = ", " + r.Precision
+	}
 	if r.Simulated {
-		how = ", simulated: no kernel has run"
+		how += ", simulated: no kernel has run"
 	}
 	fmt.Fprintf(w, "%s %.0e, %.1f s%s\n", verdict, r.Tol, r.Seconds, how)
 }
