@@ -160,12 +160,8 @@ func (fu *fuser) build() {
 	for i, op := range fu.f.Ops {
 		fu.pos[op] = i
 		fu.messages = fu.messages || op.Def.Rules.Collective != "" && op.Def.Rules.Effect
-		for _, v := range op.In {
-			if k := fu.kind(op); v != nil && v.Op != nil && widens(v.Op) && (k == kir.Pointwise || k == kir.Reduce) {
-				fu.apart[v.Op] = true
-			}
-		}
 	}
+	fu.floating()
 	for _, op := range fu.f.Ops {
 		switch k := fu.kind(op); {
 		case k == kir.View && op.Group == 0, k == kir.Literal:
@@ -220,22 +216,17 @@ func (fu *fuser) alone(op *ir.Op) *node {
 
 // place starts a group with op, then merges it with each source group it can share a kernel with.
 func (fu *fuser) place(op *ir.Op) {
-	srcs := fu.sources(op)
-	for _, v := range op.In { // what a widened value is made of, which its cast did not join
-		if src, _, _ := group.Resolve(v); src.Op != nil && fu.apart[src.Op] {
-			srcs = append(srcs, slices.DeleteFunc(fu.sources(src.Op), func(s *node) bool { return slices.Contains(srcs, s) })...)
-		}
-	}
+	srcs := fu.beyond(op)
 	n := fu.alone(op)
 	if n.space, _ = group.Build(n.ops); n.space == nil {
 		panic(fmt.Sprintf("BUG: %s has no iteration space", op))
 	}
-	if n.alone = fu.c.Opt.Reproducible && fu.kind(op) == kir.Reduce; n.alone || fu.apart[op] {
-		return // a widened value is made where it is read, not where its source is and would have to be stored
+	if n.alone = fu.c.Opt.Reproducible && fu.kind(op) == kir.Reduce; n.alone {
+		return
 	}
 	for _, s := range srcs {
 		s, n := s.find(), n.find()
-		if s == n || s.space == nil || s.alone {
+		if s == n || s.space == nil || s.alone || fu.apart[op] && !fu.floats(s) {
 			continue
 		}
 		if why := fu.merge(s, n); why != "" {

@@ -18,10 +18,11 @@ type plan struct {
 	data map[*ir.Value]bool // depends on what is read from the data set
 	wide map[*ir.Value]bool // stays f32: the loss, gradients of parameters
 	low  map[*ir.Value]bool // is stored in half precision
+	soft map[*ir.Value]bool // would be, but is not stored at all
 }
 
 func newPlan(f *ir.Func) *plan {
-	p := &plan{f: f, uses: f.Uses(), out: map[*ir.Value]bool{}, data: map[*ir.Value]bool{}, wide: map[*ir.Value]bool{}, low: map[*ir.Value]bool{}}
+	p := &plan{f: f, uses: f.Uses(), out: map[*ir.Value]bool{}, data: map[*ir.Value]bool{}, wide: map[*ir.Value]bool{}, low: map[*ir.Value]bool{}, soft: map[*ir.Value]bool{}}
 	for _, r := range f.Results {
 		p.out[r.Value] = true
 	}
@@ -138,6 +139,7 @@ func (p *plan) settle() {
 				p.low[v], grown = true, true
 			}
 		}
+		narrow := len(p.soft)
 		for _, op := range p.f.Ops {
 			p.made(op, add)
 			if isLow(op) {
@@ -148,6 +150,7 @@ func (p *plan) settle() {
 				}
 			}
 		}
+		grown = grown || len(p.soft) > narrow
 	}
 }
 
@@ -171,7 +174,7 @@ func (p *plan) made(op *ir.Op, add func(*ir.Value)) {
 		}
 	case bounded[op.Def]:
 		for _, v := range op.Out {
-			if slices.ContainsFunc(op.In, func(x *ir.Value) bool { return p.low[x] && slices.Equal(x.Type.Dims, v.Type.Dims) }) {
+			if slices.ContainsFunc(op.In, func(x *ir.Value) bool { return p.narrow(x) && slices.Equal(x.Type.Dims, v.Type.Dims) }) {
 				add(v)
 			}
 		}
@@ -179,6 +182,9 @@ func (p *plan) made(op *ir.Op, add func(*ir.Value)) {
 		add(op.Out[0])
 	case op.Def.Rules.Precision == "keep" || op.Def == ops.CastDef || !p.follows(op):
 	case !isMove(op) && p.passing(op):
+		if v := op.Out[0]; single(v) && !p.wide[v] {
+			p.soft[v] = true
+		}
 	default:
 		each(op.Out, add)
 	}
@@ -205,7 +211,7 @@ func (p *plan) follows(op *ir.Op) bool {
 	for _, v := range op.In {
 		switch {
 		case !single(v):
-		case p.low[v]:
+		case p.narrow(v):
 			some = true
 		case p.data[v] && !repeated(v):
 			return false
@@ -213,6 +219,9 @@ func (p *plan) follows(op *ir.Op) bool {
 	}
 	return some
 }
+
+// narrow reports whether v counts as a value of half precision.
+func (p *plan) narrow(v *ir.Value) bool { return p.low[v] || p.soft[v] }
 
 // repeated reports whether v has several copies of each of its elements.
 func repeated(v *ir.Value) bool {
