@@ -379,6 +379,11 @@ func (fu *fuser) order() {
 		}
 	}
 	for _, n := range nodes {
+		if fu.early(n) {
+			visit(n)
+		}
+	}
+	for _, n := range nodes {
 		visit(n)
 	}
 	for _, op := range fu.f.Ops {
