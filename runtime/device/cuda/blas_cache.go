@@ -102,8 +102,21 @@ func (c *choices) read() {
 	}
 }
 
-// keep adds a choice, to the file too. Another process may write at the same time: the file is replaced as a whole, and a
-// choice that is lost is made again.
+// alone runs f while no other process of this machine does, with what the others chose meanwhile: ranks that start together try
+// products one after the other, undisturbed, and agree, so that what they compute redundantly stays equal bit for bit. Where
+// that cannot be had f runs anyway.
+func (c *choices) alone(f func()) {
+	if c.file == "" || os.MkdirAll(filepath.Dir(c.file), 0o755) != nil {
+		f()
+		return
+	}
+	unlock := lock(c.file + ".lock")
+	defer unlock()
+	c.read()
+	f()
+}
+
+// keep adds a choice, to the file too, which is replaced as a whole.
 func (c *choices) keep(key string, ch choice) {
 	c.list[key] = ch
 	if c.file == "" {

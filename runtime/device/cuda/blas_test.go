@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -293,6 +294,23 @@ func TestChoices(t *testing.T) {
 			t.Errorf("%q has %d choices, want %d", text, got, n)
 		}
 	}
+	in, out := make(chan bool), make(chan bool)
+	go func() {
+		<-in
+		again.alone(func() {
+			if len(again.list) != 5 {
+				t.Errorf("another process sees %d choices", len(again.list))
+			}
+		})
+		close(out)
+	}()
+	c.alone(func() {
+		close(in)
+		time.Sleep(20 * time.Millisecond)
+		c.keep("fifth", choiceOf(nil, 1))
+	})
+	<-out
+	os.Remove(c.file + ".lock")
 	if files, _ := os.ReadDir(dir); len(files) != 1 {
 		t.Errorf("%d files are left", len(files))
 	}

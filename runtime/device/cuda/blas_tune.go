@@ -77,19 +77,38 @@ func (d *Device) product(p *abi.Product) (func(s *stream) error, error) {
 		return nil, err
 	}
 	key := problem(p)
-	if c, ok := d.lib.choices.list[key]; ok {
-		if algo, _ := c.algo(); algo == nil && len(whole(p)) > 0 {
-			return nil, nil
-		} else if algo != nil {
-			w, err := d.ready(p, c.Apart, *algo)
-			if err != nil {
-				return nil, err
-			}
-			if w != nil {
-				return w.run, d.warm(p, key, c.Apart, *algo)
-			}
-		}
+	if run, done, err := d.known(p, key); done || err != nil {
+		return run, err
 	}
+	var run func(s *stream) error
+	d.lib.choices.alone(func() {
+		var done bool
+		if run, done, err = d.known(p, key); !done && err == nil {
+			run, err = d.chosen(p, key)
+		}
+	})
+	return run, err
+}
+
+// known prepares p by a choice that is there; done tells whether one is.
+func (d *Device) known(p *abi.Product, key string) (run func(s *stream) error, done bool, err error) {
+	c, ok := d.lib.choices.list[key]
+	if !ok {
+		return nil, false, nil
+	}
+	algo, _ := c.algo()
+	if algo == nil {
+		return nil, len(whole(p)) > 0, nil
+	}
+	w, err := d.ready(p, c.Apart, *algo)
+	if w == nil || err != nil {
+		return nil, false, err
+	}
+	return w.run, true, d.warm(p, key, c.Apart, *algo)
+}
+
+// chosen tries p out, keeps the choice and prepares it.
+func (d *Device) chosen(p *abi.Product, key string) (func(s *stream) error, error) {
 	best, keep, err := d.try(p)
 	if err != nil || best == nil {
 		if err == nil {
