@@ -69,28 +69,46 @@ var usualProducts = []product{
 	{batch: 1, m: 784, n: 5, k: 1000, transA: 1, in: f32, bias: f32, out: f32},
 }
 
-// Products compile for both chips, and no kernel spills registers to memory.
+// Products compile for both chips, with every tile, and no kernel spills registers to memory.
 func TestGemmCompiles(t *testing.T) {
 	l, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
 	if err != nil {
 		t.Skip("NVRTC is absent: ", err)
 	}
 	var cases []*cudatest.Case
-	for _, p := range usualProducts {
-		plan, err := cuda.Lower(p.call())
+	add := func(c cuda.Call) {
+		plan, err := cuda.Lower(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cases = append(cases, &cudatest.Case{Plan: plan})
 	}
-	text, _ := cudatest.Source(cases)
+	for _, p := range usualProducts {
+		add(p.call())
+	}
+	for _, b := range cuda.GemmBenchmarks() {
+		add(b.Call)
+	}
+	usual := len(cases)
+	for _, p := range []ended{{product: product{in: f32, out: f32}, sums: 1}, {product: product{in: f32, out: f32, tf32: true}, sums: 2}, {product: product{in: bf16, out: f32}, sums: 2},
+		{product: product{in: bf16, bias: bf16, out: bf16, act: 2}, hasAux: true, writesAux: 1, hasAdd: true}} {
+		p.batch, p.m, p.n, p.k, p.transA = 1, 1024, 3072, 4096, p.sums%2
+		list, err := cuda.GemmPlans(p.call(), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, plan := range list {
+			cases = append(cases, &cudatest.Case{Plan: plan})
+		}
+	}
 	var headers []nvrtc.Header
 	files, _ := cuda.Headers.ReadDir(".")
 	for _, f := range files {
 		b, _ := cuda.Headers.ReadFile(f.Name())
 		headers = append(headers, nvrtc.Header{Name: f.Name(), Text: string(b)})
 	}
-	for _, arch := range []string{"sm_80", "sm_90"} {
+	for arch, cases := range map[string][]*cudatest.Case{"sm_80": cases[:usual], "sm_90": cases} {
+		text, _ := cudatest.Source(cases)
 		_, log, err := l.Compile(nvrtc.Source{Name: "gemm.cu", Text: text, Headers: headers}, arch, "--std=c++17", "--ptxas-options=-v")
 		if err != nil {
 			t.Fatal(err)

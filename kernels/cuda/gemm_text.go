@@ -30,8 +30,11 @@ func (g *gemm) tiledKernel(t tile, splits int) (Kernel, int) {
 	if g.usesMMA() {
 		name, file, threads, shared, types = "mma", "gemm_mma.cuh", 32*t.p*t.q, t.mmaShared(g.in.Size()), ", "+gemmType(g.in)
 	}
-	if g.in.Size() == 2 && !g.evenLines() {
+	switch {
+	case g.in.Size() == 2 && !g.evenLines():
 		t.blocks = 1 // slabs come through registers
+	case g.sums != 0:
+		t.blocks = max(1, t.blocks-1) // the sums need registers, too
 	}
 	kind := strings.ToUpper(name[:1]) + name[1:] + "Tile"
 	call := fmt.Sprintf("gemm_%s<%s, gtc::%s<%d, %d, %d, %d, %d, %d, %d>, %s%s>", name, g.shape(), kind, t.bm, t.bn, t.bk, t.p, t.q, t.r, splits, g.end(), types)
