@@ -251,7 +251,10 @@ func (s *session) connect(device bool) (local int, err error) {
 		}
 		return 1, nil
 	}
-	s.number, s.comm, s.patience = opt.LocalRank, cmp.Or(opt.Transport, x.Options["comm"], comm.TransportAuto), opt.Timeout
+	s.number, s.comm, s.patience = opt.LocalRank, opt.Transport, opt.Timeout
+	if s.comm == "" || s.comm == comm.TransportAuto {
+		s.comm = cmp.Or(x.Options["comm"], comm.TransportAuto)
+	}
 	if device && s.comm == overNCCL { // for what works on the device; the rest is small
 		opt.Transport = comm.TransportAuto
 	}

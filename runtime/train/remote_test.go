@@ -175,14 +175,26 @@ func TestPipelinesOnDevices(t *testing.T) {
 	}
 }
 
-// Collectives on devices that were asked for are not replaced in silence.
+// Collectives on devices that were asked for, by the environment or when the program was compiled, are not replaced in silence.
 func TestAskedForNCCL(t *testing.T) {
 	m := toy{dp: 2, micro: 1, batch: 8, dim: 5}
 	dir, data := m.folder(t, 50)
-	t.Setenv("GTC_COMM", "nccl")
-	o := m.onFake(t, dir, nil, nil, "--data", data, "--steps", "3", "--checkpoint-dir=none")
-	if o.code[0] != ExitUsage || !strings.Contains(o.err, "collectives by NCCL were asked for (--comm, GTC_COMM): no NCCL here") {
-		t.Errorf("exit codes %v\n%s", o.code, o.err)
+	for _, by := range []string{"GTC_COMM", "--comm"} {
+		if by == "GTC_COMM" {
+			t.Setenv("GTC_COMM", "nccl")
+		} else {
+			t.Setenv("GTC_COMM", "")
+		}
+		o := job(2, func(r int) *Program {
+			p := m.program(t)
+			if by == "--comm" {
+				p.Plan = bytes.Replace(p.Plan, []byte(`"options":{`), []byte(`"options":{"comm":"nccl",`), 1)
+			}
+			return fakeProgram(p, nil)
+		}, dir, nil, nil, "--data", data, "--steps", "3", "--checkpoint-dir=none")
+		if o.code[0] != ExitUsage || !strings.Contains(o.err, "collectives by NCCL were asked for (--comm, GTC_COMM): no NCCL here") {
+			t.Errorf("%s: exit codes %v\n%s", by, o.code, o.err)
+		}
 	}
 }
 

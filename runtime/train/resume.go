@@ -243,4 +243,4 @@ func rateSchedule(option string) string {
 
 // layout are the options that change where things are, not what they are.
 var layout = map[string]bool{"dp": true, "tp": true, "pp": true, "zero": true, "sp": true, "shard": true, "chunks": true, "microbatches": true,
-	"out": true, "o": true, "bucket-mb": true, "comm": true, "threads": true}
+	"out": true, "o": true, "bucket-mb": true, "comm": true, "threads": true, "target": true, "arch": true, "cuda-path": true}
