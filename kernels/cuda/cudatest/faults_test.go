@@ -68,6 +68,16 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestEndless: a block that waits for what never comes is given up.
+func TestEndless(t *testing.T) {
+	t.Setenv("GTC_HOST_SECONDS", "0.2")
+	c := one("spins", 1, 32, 0, "gtc::u32* y", "while (load_volatile(y) == 0) {\n}", floats(1))
+	RunAll(t, []*Case{c})
+	if c.Err == nil || !strings.Contains(c.Err.Error(), "thread (0,0,0) has not come to its end") {
+		t.Errorf("the report is %v", c.Err)
+	}
+}
+
 // TestNoFaults: what looks like those faults and is right.
 func TestNoFaults(t *testing.T) {
 	runAll(t,

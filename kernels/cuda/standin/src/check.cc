@@ -284,7 +284,7 @@ void check_access(const void* p, size_t n, bool write, bool atomic, uintptr_t pc
 	}
 	uintptr_t a = uintptr_t(p);
 	if ((++w->accesses & 0xffff) == 0 && seconds() > w->deadline) {
-		fault("%s has not come to its end in a minute (%s)", name_thread(w->now).c_str(), place(relative(pc)).c_str());
+		fault("%s has not come to its end in time (%s)", name_thread(w->now).c_str(), place(relative(pc)).c_str());
 	}
 	if (a - uintptr_t(w->current->stack) < kStack || a - uintptr_t(&gtc_host_here) < sizeof gtc_host_here) {
 		return;

@@ -203,7 +203,7 @@ static void barrier(Worker* w, const char* file, int line) {
 	}
 	if (w->at_barrier == 0) {
 		w->barrier = Place{file, line};
-	} else if (w->barrier.line != line || strcmp(w->barrier.file, file) != 0) {
+	} else if (w->barrier.line != line || (w->barrier.file != file && strcmp(w->barrier.file, file) != 0)) {
 		fault("%s is at the barrier at %s:%d while others are at the one at %s:%d", name_thread(t).c_str(), file, line,
 		      w->barrier.file, w->barrier.line);
 	}
