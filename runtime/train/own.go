@@ -122,10 +122,16 @@ func (t *trainer) prepareLocal() error {
 	return nil
 }
 
+// changes reports whether the next step is the first local one.
+func (t *trainer) changes() bool {
+	l := &t.apart
+	return l.local != nil && t.step >= l.after && t.last != l.local
+}
+
 // choose makes the next step a local one when it is time.
 func (t *trainer) choose() error {
 	l := &t.apart
-	if l.local == nil || t.step < l.after || t.last == l.local {
+	if !t.changes() {
 		return nil
 	}
 	t.last = l.local

@@ -127,6 +127,11 @@ func (p *pacer) step() error {
 	if p.ahead.Step != t.step {
 		return fmt.Errorf("BUG: step %d got the data of step %d", t.step, p.ahead.Step)
 	}
+	if t.changes() { // what a past step refused is told in the words of its own functions
+		if err := p.catch(true); err != nil {
+			return err
+		}
+	}
 	if err := t.choose(); err != nil {
 		return err
 	}
