@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/dynlib"
@@ -86,9 +85,6 @@ const blasVariable = "GTC_CUBLASLT"
 // openBlas opens cuBLASLt: the file that GTC_CUBLASLT names, else what the loader finds, else what lies in CUDA_HOME.
 func openBlas() (*blas, error) {
 	names := []string{"libcublasLt.so.13", "libcublasLt.so.12"}
-	if runtime.GOOS == "windows" {
-		names = []string{"cublasLt64_13.dll", "cublasLt64_12.dll"}
-	}
 	for _, dir := range []string{os.Getenv("CUDA_HOME"), os.Getenv("CUDA_PATH")} {
 		for _, sub := range []string{"lib64", "lib"} {
 			if dir != "" {
