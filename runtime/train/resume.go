@@ -92,6 +92,10 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 			told["state of gradient compression is not in the checkpoint: it starts anew"] = true
 			continue
 		}
+		if err != nil && strings.HasPrefix(x.Name, lossScale) {
+			told["a loss scale is not in the checkpoint: it starts anew"] = true
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("it was made by another model or optimizer%s: %w", s.otherModel(c), err)
 		}
@@ -153,6 +157,9 @@ func (x *plan) dropped(names []string) string {
 
 // anew reports whether x may start as zeros: what gradient compression keeps from step to step.
 func anew(x *abi.Tensor) bool { return x.Merge == abi.MergeSum || x.Merge == abi.MergeNone }
+
+// lossScale begins the names of the state of loss scaling (passes/pass.LossScale), which programs have with --precision fp16 only.
+const lossScale = "loss_scale"
 
 // kindOf is a state's name without the parameter's: optim/momentum.
 func kindOf(name string) string {
