@@ -16,6 +16,10 @@ func (p *printer) flat() {
 	rows, elems := p.k.Rows(), p.k.RowElems()
 	p.k = k.Kernel
 	p.split()
+	if t, ok := turns(p.k); ok {
+		p.tiles(t)
+		return
+	}
 	insts, uniform := p.partition()
 	w := &walk{dims: p.rowDim, v: p.width(p.rowDim, insts, len(p.rowDim) == 1), flat: true}
 	total := k.RowElems()

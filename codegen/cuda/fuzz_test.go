@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	gencuda "github.com/gtc-compiler/gtc/codegen/cuda"
@@ -292,4 +293,55 @@ func TestRandomKernels(t *testing.T) {
 		}
 	}
 	runKernels(t, r, kernels)
+}
+
+// TestTurned: operands in another order of dims than the result's, which go through shared memory.
+func TestTurned(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	var kernels []*kir.Kernel
+	for _, dims := range [][]int{{40, 70}, {3, 64, 32}, {33, 2, 100}, {64, 5, 20, 2}, {17, 129}} {
+		for _, swap := range [][2]int{{0, 1}, {0, 2}, {1, 2}, {1, 3}, {0, 3}} {
+			if swap[1] < len(dims) {
+				kernels = append(kernels, turnedKernel(r, dims, swap[0], swap[1]))
+			}
+		}
+	}
+	tiled := 0
+	for _, k := range kernels {
+		if list, _, _ := gencuda.Kernels("turned", k); strings.Contains(list[0].Text, "tile") {
+			tiled++
+		}
+	}
+	if tiled < 6 {
+		t.Errorf("%d of %d kernels go through tiles", tiled, len(kernels))
+	}
+	runKernels(t, r, kernels)
+}
+
+// turnedKernel is tanh(x) * y + s as bf16, x with dims a and b swapped in memory, y along one dim, s a scalar.
+func turnedKernel(r *rand.Rand, dims []int, a, b int) *kir.Kernel {
+	m := &maker{r: r, k: &kir.Kernel{Chunks: 1}}
+	order := make([]int, len(dims))
+	n := 1
+	for d, size := range dims {
+		m.k.Dims, m.k.Row = append(m.k.Dims, size), append(m.k.Row, d == len(dims)-1)
+		order[d] = d
+		n *= size
+	}
+	order[a], order[b] = order[b], order[a]
+	at := func() kir.Access { return kir.Access{Dims: m.k.Dims, Strides: make([]int, len(dims))} }
+	x, y, s := at(), at(), at()
+	for i, step := len(dims)-1, 1; i >= 0; i-- {
+		x.Strides[order[i]] = step
+		step *= dims[order[i]]
+	}
+	y.Strides[a] = 1
+	vx := m.emit(kir.Inst{Op: "cast", DType: dtype.F32, Args: []int{m.emit(kir.Inst{Op: "load", DType: dtype.BF16, Param: m.param(dtype.BF16, n, false), Access: x})}})
+	vy := m.emit(kir.Inst{Op: "load", DType: dtype.F32, Param: m.param(dtype.F32, dims[a], false), Access: y})
+	vs := m.emit(kir.Inst{Op: "load", DType: dtype.F32, Param: m.param(dtype.F32, 1, false), Access: s})
+	v := m.emit(kir.Inst{Op: "tanh", DType: dtype.F32, Args: []int{vx}})
+	v = m.emit(kir.Inst{Op: "mul", DType: dtype.F32, Args: []int{v, vy}})
+	v = m.emit(kir.Inst{Op: "add", DType: dtype.F32, Args: []int{v, vs}})
+	m.store(m.emit(kir.Inst{Op: "cast", DType: dtype.BF16, Args: []int{v}}))
+	return m.k
 }
