@@ -24,7 +24,7 @@ type Device struct {
 	modules   []uintptr
 	kernels   []uintptr // by number of a launch
 	names     []string
-	shared    map[uintptr]int // dynamic shared memory that a kernel may have, where that is more than the usual
+	shared    map[uintptr]int // dynamic shared memory that a kernel may have, where it asked for any
 	sharedMax int
 	arena     uintptr
 	size      int

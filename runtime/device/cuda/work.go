@@ -9,9 +9,6 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/device/cuda/driver"
 )
 
-// usualShared is the dynamic shared memory that a block gets without being asked for, bytes.
-const usualShared = 48 << 10
-
 // work implements device.Work: a library's call, or launches.
 type work struct {
 	library  func(s *stream) error
@@ -107,9 +104,10 @@ func (d *Device) launch(a *abi.Launch, status int) (*launch, error) {
 	return l, nil
 }
 
-// allow lets a kernel have as much dynamic shared memory as l asks for.
+// allow lets a kernel have as much dynamic shared memory as l asks for. Without it, that and what the kernel has of its own are
+// 48 KiB at most.
 func (d *Device) allow(l *launch, name string) error {
-	if l.shared <= usualShared || l.shared <= d.shared[l.kernel] {
+	if l.shared <= d.shared[l.kernel] {
 		return nil
 	}
 	if l.shared > d.sharedMax {
