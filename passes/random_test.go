@@ -229,7 +229,11 @@ func against(m *ir.Module, o *pass.Options) error {
 		programs = append(programs, interp.Program{Module: s.Module, Actions: s.Actions, Slots: s.Slots})
 	}
 	for _, f := range whole {
-		if err := interp.EquivalentPrograms(programs, f, interp.Random(f, 1), steps(f)); err != nil {
+		args := interp.Random(f, 1)
+		if scale := args[pass.LossScale]; scale != nil && o.LossScale > 0 {
+			scale.F[0] = o.LossScale
+		}
+		if err := interp.EquivalentPrograms(programs, f, args, steps(f)); err != nil {
 			return fmt.Errorf("@%s: %w", f.Name, err)
 		}
 	}
