@@ -83,6 +83,10 @@ var quick = []struct{ file, layout, precision string }{ // the first two are che
 // tolerances are the largest relative errors, in norm, by precision.
 var tolerances = map[string]float64{"fp32": 1e-4, "bf16": 2e-2}
 
+// kinked are models in which a rounding decides for one side of many ReLUs and maxima: in bf16 their gradients differ as
+// much on the CPU (convnet_bn: 9.1e-2 on both).
+var kinked = []string{"convnet_bn", "timm_test_resnet"}
+
 // TestModels checks outputs, loss, gradients and steps of two optimizers: a few models by default, with GTC_LONG=1 all of
 // them, on one GPU in single and half precision, and on two in each layout.
 func TestModels(t *testing.T) {
@@ -123,7 +127,11 @@ func trials(t *testing.T) []trial {
 	long := os.Getenv("GTC_LONG") != ""
 	add := func(file, layout, precision string) {
 		checked := slices.ContainsFunc(quick[:2], func(q struct{ file, layout, precision string }) bool { return q.file == file }) || long && layout == "one"
-		list = append(list, trial{file, layout, layouts[layout], precision, tolerances[precision], checked})
+		x := trial{file, layout, layouts[layout], precision, tolerances[precision], checked}
+		if name, _, _ := strings.Cut(file, "."); precision == "bf16" && slices.Contains(kinked, name) {
+			x.tol = 0.2
+		}
+		list = append(list, x)
 	}
 	for _, file := range models(t) {
 		base := filepath.Base(file)
