@@ -156,7 +156,7 @@ func TestTraining(t *testing.T) {
 	}{
 		"a class out of range":  {nil, []string{"--data", bad}, strings.TrimSpace(message), 1},
 		"call by call":          {[]string{"GTC_DEBUG=3"}, []string{"--data", bad}, strings.TrimSpace(message), 1},
-		"memory":                {[]string{"GTC_STANDIN_MEMORY=65536"}, args, "out of device memory: the plan needs 121.5 KiB, device 0 (gtc stand-in 0) has 64.0 KiB", 1},
+		"memory":                {[]string{"GTC_STANDIN_MEMORY=65536"}, args, "KiB, device 0 (gtc stand-in 0) has 64.0 KiB, of which 64.0 KiB are free", 1},
 		"no device":             {[]string{"CUDA_VISIBLE_DEVICES="}, args, "no CUDA-capable device is detected", 1},
 		"no driver":             {[]string{"GTC_CUDA_LIB=nowhere.so"}, args, "no NVIDIA driver: libcuda.so.1 cannot be loaded", 1},
 		"collectives unlike it": {[]string{"GTC_COMM=smoke"}, args, "", 0}, // a job of one rank talks to nobody
