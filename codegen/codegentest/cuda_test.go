@@ -3,11 +3,15 @@ package codegentest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -50,4 +54,26 @@ func TestCUDAKernelsMatchEval(t *testing.T) {
 		}
 	}
 	t.Logf("%d samples", len(jobs))
+	everyTemplate(t, jobs)
+}
+
+// byItself are templates that no sample of an op calls here; tests of kernels/cuda, and of ir/ops with larger samples, run them.
+var byItself = []string{"Copy", "Fill", "GemmAny", "Transpose", "XentBwd"}
+
+// everyTemplate holds the templates of the CUDA target to what jobs called: each has to run somewhere.
+func everyTemplate(t *testing.T, jobs []*Job) {
+	t.Helper()
+	called := slices.Clone(byItself)
+	for _, j := range jobs {
+		for _, op := range j.Module.Funcs[0].Ops {
+			if impl := group.Impl(op); impl.Kind == kir.Template {
+				called = append(called, impl.Template)
+			}
+		}
+	}
+	for _, name := range cuda.Templates() {
+		if !slices.Contains(called, name) {
+			t.Errorf("no sample of an op calls template %s on the CUDA target", name)
+		}
+	}
 }

@@ -9,6 +9,8 @@ package cuda
 import (
 	"embed"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -75,6 +77,9 @@ type template struct {
 
 // templates lists every template; each file of this package adds its own in an init function.
 var templates = map[string]template{}
+
+// Templates are the names of all templates, sorted.
+func Templates() []string { return slices.Sorted(maps.Keys(templates)) }
 
 // Native reports whether the template takes operands of those types as they are. Others are cast to f32 around the call.
 func Native(name string, types []dtype.DType) bool {
