@@ -32,6 +32,7 @@ run   runtime/train
 
 gtc   ir/kir kernels/cuda
 gtc   kernels/cuda/standin
+gtc   kernels/cuda/cudatest/carry
 test  kernels/cuda/cudatest
 gtc   ir
 gtc   ir/group ir/ops ir/cost

@@ -59,7 +59,13 @@ func (j *Job) cudaCase(name string) *cudatest.Case {
 		}
 		plan.Kernels = append(plan.Kernels, own)
 	}
-	return &cudatest.Case{Name: name, Plan: plan, Buffers: [][]byte{j.image()}, Spans: j.spans()}
+	c := &cudatest.Case{Name: name, Plan: plan, Buffers: [][]byte{j.image()}, Spans: j.spans()}
+	for _, r := range j.Module.Funcs[0].Results {
+		if at := r.Value.Offset; r.Updates == nil && at >= 0 {
+			c.Results = append(c.Results, cudatest.Typed{Offset: at, Elems: r.Value.Type.Elems(), DType: r.Value.Type.DType})
+		}
+	}
+	return c
 }
 
 // spans are where the arena has values, and its workspace: kernels have no business between.

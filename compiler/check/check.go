@@ -57,6 +57,15 @@ var curves = []curve{
 	{"adamw", pass.Optimizer{Name: "adamw", LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01}},
 }
 
+// Optimizers are those of the curves that references have, in the order in which a check compiles their programs.
+func Optimizers() []pass.Optimizer {
+	var list []pass.Optimizer
+	for _, c := range curves {
+		list = append(list, c.opt)
+	}
+	return list
+}
+
 // Run compiles, runs and compares. An error means that there is nothing to compare. The report is nil with NoRun.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	start := time.Now()

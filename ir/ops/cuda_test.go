@@ -210,6 +210,7 @@ func cudaCallOf(t *testing.T, op *ir.Op, impl kir.Impl, in []*ir.Array) *cudaCal
 		t.Errorf("%s: %v", c.run.Name, err)
 		return nil
 	}
+	c.run.Types = call.Types
 	c.run.Plan, c.want = plan, op.Def.Rules.Eval(op, in)
 	return c
 }

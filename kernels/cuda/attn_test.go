@@ -242,10 +242,14 @@ func (c attnCase) plans(t *testing.T, x *attnData) (fwd, bwd *cudatest.Case) {
 	}
 	name := fmt.Sprintf("%+v", c)
 	b := buffers(x.q, x.k, x.v, nan(x.out))
-	fwd = &cudatest.Case{Name: name, Plan: lower("AttnFwd", ints, f, f, f, m, f, dtype.F32),
+	var w dtype.DType // what buffers at odd addresses hold is not of one type
+	if !c.odd {
+		w = c.t
+	}
+	fwd = &cudatest.Case{Name: name, Types: []dtype.DType{w, w, w, 0, w, dtype.F32}, Plan: lower("AttnFwd", ints, f, f, f, m, f, dtype.F32),
 		Buffers: [][]byte{b[0], b[1], b[2], mask, b[3], cudatest.Bytes(dtype.F32, nan(attnTensor{x: x.lse}).x...)}}
 	b = buffers(x.q, x.k, x.v, x.out, x.dout, nan(x.dq), nan(x.dk), nan(x.dv))
-	bwd = &cudatest.Case{Name: name + " backward", Plan: lower("AttnBwd", back, f, f, f, m, f, dtype.F32, f, f, f, f),
+	bwd = &cudatest.Case{Name: name + " backward", Types: []dtype.DType{w, w, w, 0, w, dtype.F32, w, w, w, w}, Plan: lower("AttnBwd", back, f, f, f, m, f, dtype.F32, f, f, f, f),
 		Buffers: [][]byte{b[0], b[1], b[2], mask, b[3], cudatest.Bytes(dtype.F32, x.lse...), b[4], b[5], b[6], b[7]}}
 	c.place(fwd.Plan, x)
 	c.place(bwd.Plan, x)

@@ -68,7 +68,10 @@ func (c convolution) try(t *testing.T, kind, name string, types []dtype.DType, w
 	if c.want != "" && !slices.ContainsFunc(plan.Kernels, func(k cuda.Kernel) bool { return k.Name == fmt.Sprintf(c.want, kind) }) {
 		t.Errorf("%s %v has no tiles", name, c.ints)
 	}
-	cudatest.Run(t, plan, buffers...)
+	run := &cudatest.Case{Name: fmt.Sprintf("%s %v", name, c.ints), Plan: plan, Buffers: buffers, Types: types}
+	if cudatest.RunAll(t, []*cudatest.Case{run}); run.Err != nil {
+		t.Fatal(run.Err)
+	}
 	last := len(types) - 1
 	tol := 1e-5
 	switch {

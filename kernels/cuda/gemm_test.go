@@ -223,7 +223,8 @@ func runProducts(t *testing.T, trials []*productTrial, plans []*cuda.Plan) {
 				buffers[len(buffers)-1] = nil
 			}
 		}
-		cases = append(cases, &cudatest.Case{Name: fmt.Sprintf("%d %+v", i, x.product), Plan: plans[i], Buffers: buffers})
+		cases = append(cases, &cudatest.Case{Name: fmt.Sprintf("%d %+v", i, x.product), Plan: plans[i], Buffers: buffers,
+			Types: []dtype.DType{0, 0, 0, x.out}})
 	}
 	cudatest.RunAll(t, cases)
 	worst := 0.0
@@ -347,7 +348,7 @@ func (p ended) cases(t *testing.T, x *productTrial, plans []*cuda.Plan) (cases [
 		}
 	}
 	for _, plan := range plans {
-		cases = append(cases, &cudatest.Case{Name: fmt.Sprintf("%+v", p), Plan: plan,
+		cases = append(cases, &cudatest.Case{Name: fmt.Sprintf("%+v", p), Plan: plan, Types: []dtype.DType{0, 0, 0, 0, 0, p.out},
 			Buffers: [][]byte{x.bytes[0], x.bytes[1], x.bytes[2], addBytes, slices.Clone(auxBytes), make([]byte, len(want)*p.out.Size()), slices.Clone(sumBytes)}})
 	}
 	return cases, func() {

@@ -41,7 +41,7 @@ func try(t *testing.T, trials ...*trial) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cases = append(cases, &cudatest.Case{Name: fmt.Sprint(c.Name, c.Ints), Plan: plan, Buffers: c.buffers})
+		cases = append(cases, &cudatest.Case{Name: fmt.Sprint(c.Name, c.Ints), Plan: plan, Buffers: c.buffers, Types: c.Types})
 	}
 	cudatest.RunAll(t, cases)
 	for i, c := range trials {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/kernels/cuda/standin"
 )
@@ -27,10 +28,12 @@ import (
 type Case struct {
 	Name    string
 	Plan    *cuda.Plan
-	Buffers [][]byte // by pointer number; nil is a null pointer. Kernels change them in place
-	Spans   []Span   // parts of buffer 0 outside of which kernels must not touch it; nil: they may everywhere
-	Status  int64    // set by RunAll: what kernels left in Status, math.MaxInt64 when no row was refused
-	Err     error    // set by RunAll: a fault that checks found, or a crash
+	Buffers [][]byte      // by pointer number; nil is a null pointer. Kernels change them in place
+	Spans   []Span        // parts of buffer 0 outside of which kernels must not touch it; nil: they may everywhere
+	Types   []dtype.DType // of the buffers' elements, as far as they are of one type; for Keep alone
+	Results []Typed       // what kernels write in buffers of several types; for Keep alone
+	Status  int64         // set by RunAll: what kernels left in Status, math.MaxInt64 when no row was refused
+	Err     error         // set by RunAll: a fault that checks found, or a crash
 }
 
 // Span is the bytes of a buffer from From to To.
@@ -60,6 +63,7 @@ func RunAll(t testing.TB, cases []*Case) {
 		t.Skip("no C++ compiler (g++): kernels cannot run on this processor")
 	}
 	text, names := Source(cases)
+	start := before(cases)
 	ctx := context.Background()
 	image, err := standin.ImageFile(ctx, text, standin.Options{Checked: os.Getenv(Fast) == ""})
 	if err != nil {
@@ -76,6 +80,7 @@ func RunAll(t testing.TB, cases []*Case) {
 			t.Fatal(err)
 		}
 	}
+	keep(t, cases, names, start)
 	if os.Getenv(Profile) != "" {
 		logProfile(t, image, r.accesses)
 	}
