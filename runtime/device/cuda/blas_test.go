@@ -294,6 +294,7 @@ func TestChoices(t *testing.T) {
 			t.Errorf("%q has %d choices, want %d", text, got, n)
 		}
 	}
+	os.WriteFile(c.file, nil, 0o644)
 	in, out := make(chan bool), make(chan bool)
 	go func() {
 		<-in
