@@ -21,6 +21,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 )
@@ -92,6 +93,7 @@ var open = sync.OnceValues(func() (*builder, error) {
 	if err := os.MkdirAll(b.dir, 0o777); err != nil {
 		return nil, err
 	}
+	prune(cacheDir())
 	tmp, err := os.MkdirTemp(b.dir, "src-")
 	if err != nil {
 		return nil, err
@@ -121,6 +123,19 @@ func cacheDir() string {
 		return filepath.Join(dir, "host")
 	}
 	return filepath.Join(os.TempDir(), fmt.Sprintf("gtc-host-%d", os.Getuid()))
+}
+
+// stale is how long after its last addition the folder of another version is kept.
+const stale = 7 * 24 * time.Hour
+
+// prune removes what older versions of the sources or the compiler left.
+func prune(dir string) {
+	versions, _ := os.ReadDir(dir)
+	for _, v := range versions {
+		if info, err := v.Info(); err == nil && v.IsDir() && time.Since(info.ModTime()) > stale {
+			os.RemoveAll(filepath.Join(dir, v.Name()))
+		}
+	}
 }
 
 // processor tells processors of different instructions apart: code is compiled for this very one.
@@ -207,6 +222,10 @@ func ImageFile(ctx context.Context, text string, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return b.image(ctx, text, o)
+}
+
+func (b *builder) image(ctx context.Context, text string, o Options) (string, error) {
 	list, err := table(text, o.Checked)
 	if err != nil {
 		return "", err
