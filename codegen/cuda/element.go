@@ -19,7 +19,6 @@ type walk struct {
 	j      string // the first element of chunk c
 	cond   string // when the chunk is there; "" always
 	local  []int  // dims that are not walked, whose indices start declares
-	flat   bool   // dims are the whole space: a vector may go over the end of the last
 }
 
 // accessForm is how a load or store goes through memory along a walk.
@@ -93,6 +92,39 @@ func (p *printer) accessWidth(n, v int, dims []int) int {
 	return w
 }
 
+// moved is how many neighbouring elements packed access n moves at once along w.
+func (p *printer) moved(n int, w *walk) int {
+	if !w.crosses(p.k) {
+		return p.accessWidth(n, w.v, w.dims)
+	}
+	return min(w.v, 16/p.k.Params[p.k.Insts[n].Param].DType.Size()) // crossing has seen to it
+}
+
+// crossing is how many neighbours a thread takes where the last dim is odd but some accesses run densely over all dims: vectors
+// go over its ends, and only the other accesses find each element by itself. 1 where that does not pay or fit.
+func (p *printer) crossing(insts []int) int {
+	dims, dense, other, size := p.rowDim, 0, 0, 1
+	for _, n := range insts {
+		in := p.k.Insts[n]
+		par := p.k.Params[in.Param]
+		switch {
+		case in.Op != "load" && in.Op != "store":
+		case denseOver(in.Access, p.k, dims) && in.Access.Offset == 0 && par.Align >= 16:
+			dense++
+			size = max(size, par.DType.Size())
+		case in.Op == "store" || denseOver(in.Access, p.k, dims):
+			return 1
+		default:
+			other++
+		}
+	}
+	v := min(8, 16/size)
+	if dense < 2*other || p.k.RowElems()%v != 0 {
+		return 1
+	}
+	return v
+}
+
 // width picks how many neighbours along the last of dims a thread takes: as many as fill 16 bytes of the widest type that is
 // accessed so, and as all accesses can have at once. With rest, elements that make no whole vector may be left.
 func (p *printer) width(dims []int, insts []int, rest bool) int {
@@ -128,112 +160,6 @@ func (p *printer) narrower(n, v int, dims []int) bool {
 	}
 	size := p.k.Params[in.Param].DType.Size()
 	return p.accessWidth(n, v, dims) < min(v, 16/size)
-}
-
-// each prints the loop over the chunks of w, with the indices of each chunk, round body.
-func (p *printer) each(w *walk, body func()) {
-	if w.chunks > 1 {
-		p.line("#pragma unroll")
-		p.open("for (int c = 0; c < %d; c++)", w.chunks)
-	} else {
-		p.open("")
-	}
-	inner := p.captured(func() {
-		if w.cond != "" {
-			p.open("if (%s)", w.cond)
-		}
-		if !w.crosses(p.k) {
-			p.decode(w.dims, "j", "j")
-		}
-		body()
-		if w.cond != "" {
-			p.close()
-		}
-	})
-	start := p.captured(func() {
-		for _, l := range strings.Split(w.start, "\n") {
-			if l != "" {
-				p.line("%s", l)
-			}
-		}
-		if says(inner, "j") {
-			p.line("const %s j = %s;", p.index(), w.j)
-		}
-	})
-	if w.chunks == 1 && (says(inner, "c") || says(start, "c")) {
-		p.line("const int c = 0;")
-	}
-	p.b.WriteString(start + inner)
-	p.close()
-}
-
-// captured is what body prints, which is taken back.
-func (p *printer) captured(body func()) string {
-	n := p.b.Len()
-	body()
-	all := p.b.String()
-	p.b.Reset()
-	p.b.WriteString(all[:n])
-	return all[n:]
-}
-
-// says reports whether text has the word.
-func says(text, word string) bool {
-	for {
-		i := strings.Index(text, word)
-		if i < 0 {
-			return false
-		}
-		end := i + len(word)
-		if (i == 0 || !letter(text[i-1])) && (end == len(text) || !letter(text[end])) {
-			return true
-		}
-		text = text[end:]
-	}
-}
-
-func letter(c byte) bool {
-	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-}
-
-// decode prints the index of each of dims, named by prefix, from their common number from.
-func (p *printer) decode(dims []int, from, prefix string) {
-	stride := 1
-	for i := len(dims) - 1; i >= 0; i-- {
-		d := dims[i]
-		switch {
-		case !p.moves(d):
-		case len(dims) == 1:
-			p.line("const %s %s%d = %s;", p.index(), prefix, d, from)
-		case i == 0:
-			p.line("const %s %s%d = %s / %d;", p.index(), prefix, d, from, stride)
-		case stride == 1:
-			p.line("const %s %s%d = %s %% %d;", p.index(), prefix, d, from, p.k.Dims[d])
-		default:
-			p.line("const %s %s%d = %s / %d %% %d;", p.index(), prefix, d, from, stride, p.k.Dims[d])
-		}
-		stride *= p.k.Dims[d]
-	}
-}
-
-// moves reports whether some access depends on the index of dim d.
-func (p *printer) moves(d int) bool {
-	return slices.ContainsFunc(p.k.Insts, func(in kir.Inst) bool { return d < len(in.Access.Strides) && in.Access.Strides[d] != 0 })
-}
-
-// offset prints "i0 * 512 + i1" for those of dims that a moves along, with indices named by prefix; "" when there are none.
-func offset(a kir.Access, dims []int, prefix string) string {
-	var parts []string
-	for _, d := range dims {
-		switch s := a.Strides[d]; s {
-		case 0:
-		case 1:
-			parts = append(parts, fmt.Sprintf("%s%d", prefix, d))
-		default:
-			parts = append(parts, fmt.Sprintf("%s%d * %d", prefix, d, s))
-		}
-	}
-	return strings.Join(parts, " + ")
 }
 
 // address prints where access n starts in chunk c of w.
@@ -284,7 +210,7 @@ func (p *printer) fetch(loads []int, w *walk) {
 			case single:
 				p.line("q%d[c] = *(%s);", n, at)
 			case packed:
-				p.line("get<%d>(q%d[c], %s);", p.accessWidth(n, w.v, w.dims), n, at)
+				p.line("get<%d>(q%d[c], %s);", p.moved(n, w), n, at)
 			}
 		}
 		spreads := slices.DeleteFunc(slices.Clone(loads), func(n int) bool { return p.form(n, w) != spread })
@@ -342,7 +268,7 @@ func (p *printer) compute(insts []int, w *walk, leaf func(n int) bool) {
 		})
 		for _, n := range stores {
 			if p.form(n, w) == packed {
-				p.line("put<%d>(%s, s%d);", p.accessWidth(n, w.v, w.dims), p.address(n, w), n)
+				p.line("put<%d>(%s, s%d);", p.moved(n, w), p.address(n, w), n)
 			}
 		}
 	})

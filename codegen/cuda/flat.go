@@ -21,7 +21,10 @@ func (p *printer) flat() {
 		return
 	}
 	insts, uniform := p.partition()
-	w := &walk{dims: p.rowDim, v: p.width(p.rowDim, insts, len(p.rowDim) == 1), flat: true}
+	w := &walk{dims: p.rowDim, v: p.width(p.rowDim, insts, len(p.rowDim) == 1)}
+	if w.v == 1 && len(w.dims) > 1 {
+		w.v = p.crossing(insts)
+	}
 	total := k.RowElems()
 	vectors := total / w.v
 	threads := min(blockThreads, (vectors+31)&^31)

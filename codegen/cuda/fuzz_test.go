@@ -299,7 +299,7 @@ func TestRandomKernels(t *testing.T) {
 func TestTurned(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	var kernels []*kir.Kernel
-	for _, dims := range [][]int{{40, 70}, {3, 64, 32}, {33, 2, 100}, {64, 5, 20, 2}, {17, 129}} {
+	for _, dims := range [][]int{{40, 70}, {3, 64, 32}, {33, 2, 100}, {64, 5, 20, 2}, {17, 129}, {16, 3, 48}, {2, 50, 24}} {
 		for _, swap := range [][2]int{{0, 1}, {0, 2}, {1, 2}, {1, 3}, {0, 3}} {
 			if swap[1] < len(dims) {
 				kernels = append(kernels, turnedKernel(r, dims, swap[0], swap[1]))
@@ -312,8 +312,40 @@ func TestTurned(t *testing.T) {
 			tiled++
 		}
 	}
-	if tiled < 6 {
+	if tiled < 6 || tiled == len(kernels) {
 		t.Errorf("%d of %d kernels go through tiles", tiled, len(kernels))
+	}
+	runKernels(t, r, kernels)
+}
+
+// TestOdd: pointwise kernels over images of 7 x 7, with one scale for each channel.
+func TestOdd(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	var kernels []*kir.Kernel
+	for _, dims := range [][]int{{4, 6, 49}, {2, 3, 8, 25}, {8, 5, 7}} {
+		m := &maker{r: r, k: &kir.Kernel{Dims: dims, Row: make([]bool, len(dims)), Chunks: 1}}
+		x := kir.Access{Strides: make([]int, len(dims))}
+		s := kir.Access{Strides: make([]int, len(dims))}
+		n := 1
+		for d := len(dims) - 1; d >= 0; d-- {
+			m.k.Row[d] = d > 0
+			x.Strides[d] = n
+			n *= dims[d]
+		}
+		s.Strides[1] = 1
+		load := func(d dtype.DType, a kir.Access, n int) int {
+			m.k.Params = append(m.k.Params, kir.Param{DType: d, Elems: n, Align: 64})
+			return m.emit(kir.Inst{Op: "load", DType: d, Param: len(m.k.Params) - 1, Access: a})
+		}
+		v := m.emit(kir.Inst{Op: "mul", DType: dtype.F32, Args: []int{load(dtype.F32, x, n), load(dtype.F32, s, dims[1])}})
+		v = m.emit(kir.Inst{Op: "add", DType: dtype.F32, Args: []int{v, load(dtype.F32, x, n)}})
+		m.k.Params = append(m.k.Params, kir.Param{DType: dtype.F32, Elems: n, Out: true, Align: 64})
+		m.emit(kir.Inst{Op: "store", DType: dtype.F32, Args: []int{v}, Param: len(m.k.Params) - 1, Access: x})
+		list, _, err := gencuda.Kernels("odd", m.k)
+		if err != nil || !strings.Contains(list[0].Text, "pack<float, 4>") {
+			t.Errorf("%v: no vectors: %v", dims, err)
+		}
+		kernels = append(kernels, m.k)
 	}
 	runKernels(t, r, kernels)
 }

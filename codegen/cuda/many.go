@@ -183,7 +183,7 @@ func (p *printer) manyKernel(m *many) {
 	}
 	leaf := func(n int) bool { return p.accumulate(n, fmt.Sprintf("a%d", n)) }
 	p.base = "start"
-	w := &walk{dims: p.rowDim, v: p.manyWidth(insts), chunks: 1, flat: true}
+	w := &walk{dims: p.rowDim, v: p.manyWidth(insts), chunks: 1}
 	for w.chunks < 4 && w.chunks*len(p.loads(insts)) < 4 && m.piece >= 2*blockThreads*w.v*w.chunks {
 		w.chunks *= 2
 	}
@@ -193,7 +193,7 @@ func (p *printer) manyKernel(m *many) {
 	p.compute(insts, w, leaf)
 	p.close()
 	if w.v > 1 {
-		tail := &walk{dims: p.rowDim, v: 1, chunks: 1, flat: true, j: fmt.Sprintf("n / %d * %d + (int)threadIdx.x", w.v, w.v), cond: "j < n"}
+		tail := &walk{dims: p.rowDim, v: 1, chunks: 1, j: fmt.Sprintf("n / %d * %d + (int)threadIdx.x", w.v, w.v), cond: "j < n"}
 		p.open("if (n %% %d != 0)", w.v)
 		p.fetch(p.loads(insts), tail)
 		p.compute(insts, tail, leaf)
