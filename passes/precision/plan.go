@@ -36,6 +36,7 @@ func newPlan(f *ir.Func) *plan {
 		}
 	}
 	p.loss()
+	p.choices()
 	for _, r := range f.Results {
 		if strings.HasPrefix(r.Name, "grad/") {
 			p.gradient(r.Value)
@@ -74,6 +75,23 @@ func (p *plan) loss() {
 	}
 	for _, v := range p.f.Params {
 		p.wide[v] = true
+	}
+}
+
+// choices keeps f32 the probabilities that top_k chooses by, as a router of experts does: they are computed so, and rounding
+// would make equals of them.
+func (p *plan) choices() {
+	for _, op := range p.f.Ops {
+		if op.Def != ops.TopKDef {
+			continue
+		}
+		v := op.In[0]
+		for v.Op != nil && kind(v.Op) == kir.View {
+			v = v.Op.In[0]
+		}
+		if v.Op != nil && v.Op.Def == ops.SoftmaxDef {
+			p.wide[v] = true
+		}
 	}
 }
 
