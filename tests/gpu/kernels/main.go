@@ -2,8 +2,9 @@
 // tests/gpu/prepare makes the files.
 //
 //	kernels FILE.cases ...
+//	kernels -bench FILE.bench ...
 //
-// It prints a line for each case that differs and one for each file, and ends with 1 when a case differs, 2 when it could not
+// With -bench it times launches, and prints a JSON line for each. Without, it prints a line for each case that differs and one for each file, and ends with 1 when a case differs, 2 when it could not
 // run. Results in f32 agree within 1e-5 of their norm, in half precision within 2e-2 (their order of summation is another
 // than the processor's only where tensor cores sum); integers are equal.
 package main
@@ -12,6 +13,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -30,10 +32,15 @@ const statusBytes = 256
 
 func main() {
 	runtime.LockOSThread()
+	timing := flag.Bool("bench", false, "time launches")
+	flag.Parse()
 	cases, bad := 0, 0
-	for _, path := range os.Args[1:] {
+	for _, path := range flag.Args() {
 		g, err := carry.Read(path)
-		if err == nil {
+		if err == nil && *timing {
+			err = bench(g)
+			cases++
+		} else if err == nil {
 			var wrong []error
 			if wrong, err = group(g); err == nil {
 				for _, w := range wrong {
@@ -48,14 +55,16 @@ func main() {
 			os.Exit(2)
 		}
 	}
-	fmt.Printf("%d passed, %d failed\n", cases-bad, bad)
+	if !*timing {
+		fmt.Printf("%d passed, %d failed\n", cases-bad, bad)
+	}
 	if bad > 0 || cases == 0 {
 		os.Exit(1)
 	}
 }
 
-// group runs the cases of a file. The device is opened anew for each: a fault in one spoils no other file.
-func group(g *carry.Group) (wrong []error, err error) {
+// open opens the device with the kernels of a group and memory for its cases, behind which is a status word.
+func open(g *carry.Group) (d device.Device, status int, err error) {
 	code := &device.Code{StandIn: g.StandIn, Driver: g.Driver}
 	for _, k := range g.Kernels {
 		code.Kernels = append(code.Kernels, k.Name)
@@ -68,7 +77,13 @@ func group(g *carry.Group) (wrong []error, err error) {
 		size = max(size, g.Cases[i].Size)
 	}
 	size = (size + statusBytes - 1) &^ (statusBytes - 1)
-	d, err := cuda.Open(code, device.Options{ArenaBytes: size + statusBytes, Log: func(string, ...any) {}})
+	d, err = cuda.Open(code, device.Options{ArenaBytes: size + statusBytes, Log: func(string, ...any) {}})
+	return d, size, err
+}
+
+// group runs the cases of a file. The device is opened anew for each: a fault in one spoils no other file.
+func group(g *carry.Group) (wrong []error, err error) {
+	d, size, err := open(g)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 // Command prepare makes the folder that tests/gpu/run.sh works on, on a machine with a GPU and neither network nor Go: the
 // kernels of all tests, shared models as built programs, and the models of the benchmark table. Nothing here needs a GPU.
 //
-//	go run ./tests/gpu/prepare -out FOLDER [-arch sm_90] [-only kernels,models,bench]
+//	go run ./tests/gpu/prepare -out FOLDER [-arch sm_90] [-only kernels,models,micro,bench]
 //	(copy FOLDER to the machine) FOLDER/run.sh
 //
 // It needs what .ci/run needs, NVRTC (see docs/cuda.md), and ../shared for the models.
@@ -31,7 +31,7 @@ type kit struct {
 func main() {
 	out := flag.String("out", "", "`FOLDER` to make")
 	arch := flag.String("arch", "sm_80,sm_90", "chips to compile for")
-	only := flag.String("only", "kernels,models,bench", "parts to make")
+	only := flag.String("only", "kernels,models,micro,bench", "parts to make")
 	shared := flag.String("shared", "../shared", "`FOLDER` with models and their references")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -56,10 +56,13 @@ func (k *kit) make(ctx context.Context, parts []string) (err error) {
 	if err := os.MkdirAll(filepath.Join(k.dir, "bin"), 0o777); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Join(k.dir, "kernels"), 0o777); err != nil {
+		return err
+	}
 	for _, p := range parts {
-		make := map[string]func(context.Context) error{"kernels": k.cases, "models": k.models, "bench": k.bench}[p]
+		make := map[string]func(context.Context) error{"kernels": k.cases, "models": k.models, "micro": k.micro, "bench": k.bench}[p]
 		if make == nil {
-			return fmt.Errorf("-only %s: the parts are kernels, models and bench", p)
+			return fmt.Errorf("-only %s: the parts are kernels, models, micro and bench", p)
 		}
 		if err := make(ctx); err != nil {
 			return err

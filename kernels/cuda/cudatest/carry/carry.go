@@ -36,7 +36,14 @@ type Case struct {
 	Launches []Launch
 	Results  []Result
 	Status   int64 // that kernels leave: math.MaxInt64, or the first row that they refuse
+
+	// Of a case whose launches are timed, and nothing else: it has no Memory and no Results.
+	Filled       []Span  // what has numbers before, such as f32 and half precision have between -2 and 2; all else is zero
+	Flops, Bytes float64 // operations, and bytes moved at the least, of which 0 are not reported
 }
+
+// Span is the bytes of a memory from From to To.
+type Span struct{ From, To int }
 
 // Launch is abi.Launch, by the number of the kernel in the group.
 type Launch = abi.Launch
