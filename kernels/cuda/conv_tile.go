@@ -20,7 +20,6 @@ type convTile struct {
 	packedX   Ref // the packed tensor of c channels a group
 	packedDY  Ref // of o channels
 	weight    Ref
-	parts     Ref // sums of a gradient by the weight
 	in, out   string
 	typ       dtype.DType
 	tiles     []tile

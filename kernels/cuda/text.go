@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -83,10 +82,5 @@ func operands(types []dtype.DType, written int, names ...string) []param {
 
 // status is the parameter that refused rows are told by.
 var status = param{"gtc::i64", "status", Ref{Arg: Status}}
-
-// allOf reports whether n types are given and each satisfies ok.
-func allOf(types []dtype.DType, n int, ok func(d dtype.DType) bool) bool {
-	return len(types) == n && !slices.ContainsFunc(types, func(d dtype.DType) bool { return !ok(d) })
-}
 
 func divUp(a, b int) int { return (a + b - 1) / b }
