@@ -149,26 +149,4 @@ GTC_FN void xent_warp(const T* logits, const i64* target, const W* weight, L* lo
 	}
 }
 
-// xent_back computes a row's gradient from its lse: w (exp(x - lse) - onehot), 0 where the target is IGNORE or out of range.
-template <class T, class W, class E, int CLASSES, i64 IGNORE, int THREADS>
-GTC_FN void xent_back(const T* logits, const i64* target, const W* weight, const E* lse, T* dlogits) {
-	constexpr int N = 16 / sizeof(T);
-	const i64 row = blockIdx.x, t = target[row];
-	const T* x = logits + row * CLASSES;
-	T* dx = dlogits + row * CLASSES;
-	if (t == IGNORE || t < 0 || t >= CLASSES) return xent_zero<T, THREADS, CLASSES>(dx);
-	const float w = weight ? to_float(weight[row]) : 1.0f, l = to_float(lse[row]);
-	const xent_slice<N, CLASSES> s(x);
-	const int hit = int(t) - s.head;
-	if (s.edge >= 0) dx[s.edge] = from_float<T>(xent_exp<T>(to_float(x[s.edge]) - l) * w - (s.edge == int(t) ? w : 0.0f));
-#pragma unroll 4
-	for (int i = int(threadIdx.x); i < s.vecs; i += THREADS) {
-		const vec<T, N> v = load<N>(x + s.head + i * N);
-		const int at = hit - i * N;
-		vec<T, N> g;
-		for (int j = 0; j < N; j++) g[j] = from_float<T>(xent_exp<T>(to_float(v[j]) - l) * w - (j == at ? w : 0.0f));
-		store(dx + s.head + i * N, g);
-	}
-}
-
 } // namespace gtc

@@ -12,7 +12,6 @@ func init() {
 		p := operands(c.Types, 3, "logits", "target", "weight", "loss", "lse")
 		return xentForward(c, append(p, nothing(cType(c.Types, 0), "dlogits")), false)
 	}}
-	templates["XentBwd"] = template{xentTypes(4), xentBackward}
 }
 
 // xentTypes takes logits, weight and the results of any float type; the gradient, pointer number grad, is of the logits' type.
@@ -62,15 +61,6 @@ func xentForward(c Call, p []param, grad bool) (*Plan, error) {
 	}
 	k := kernelOf("xent", "reduction", "xent_block", threads, p, x, w, l, e, classes, ignore, threads, keep)
 	k.Include, k.Grid, k.Shared = []string{"xent.cuh"}, [3]int{rows, 1, 1}, 16*keep
-	return &Plan{Kernels: []Kernel{k}}, nil
-}
-
-func xentBackward(c Call) (*Plan, error) {
-	rows, classes, ignore := c.Ints[0], c.Ints[1], c.Ints[2]
-	threads := xentThreads(classes * c.Types[0].Size() / 16)
-	k := kernelOf("xent_back", "pointwise", "xent_back", threads, operands(c.Types, 4, "logits", "target", "weight", "lse", "dlogits"),
-		cType(c.Types, 0), cType(c.Types, 2), cType(c.Types, 3), classes, ignore, threads)
-	k.Include, k.Grid = []string{"xent.cuh"}, [3]int{rows, 1, 1}
 	return &Plan{Kernels: []Kernel{k}}, nil
 }
 
