@@ -76,6 +76,7 @@ type many struct {
 	piece  int
 	blocks int
 	table  []uint64
+	refs   []int // entries of table that are offsets
 }
 
 // Many prints calls of one Key as one launch, or two when they reduce. Args are params of the first call.
@@ -108,7 +109,10 @@ func Many(name string, calls []Call) (list []cuda.Kernel, workspace int, err err
 	return p.list, p.workspace, p.err
 }
 
-// tabulate makes the table: for each tensor its first block, its elements and where its params are.
+// The table starts with the tensors, the blocks and the elements of a block's piece: the text holds for any number of tensors.
+const head = 3
+
+// tabulate makes the table: after its head, for each tensor its first block, its elements and where its params are.
 func (m *many) tabulate() {
 	total := 0
 	for _, c := range m.calls {
@@ -118,14 +122,17 @@ func (m *many) tabulate() {
 	for m.piece < maxPiece && total/m.piece > 1056 {
 		m.piece *= 2
 	}
+	m.table = make([]uint64, head)
 	for _, c := range m.calls {
 		n := c.Kernel.Rows() * c.Kernel.RowElems()
 		m.table = append(m.table, uint64(m.blocks), uint64(n))
 		for _, i := range m.own {
+			m.refs = append(m.refs, len(m.table))
 			m.table = append(m.table, uint64(c.At[i]))
 		}
 		m.blocks += (n + m.piece - 1) / m.piece
 	}
+	m.table[0], m.table[1], m.table[2] = uint64(len(m.calls)), uint64(m.blocks), uint64(m.piece)
 }
 
 // width is how many words a row of the table has.
@@ -135,7 +142,7 @@ func (m *many) width() int { return 2 + len(m.own) }
 func (p *printer) beginMany(m *many, l launch, suffix string) cuda.Kernel {
 	p.b.Reset()
 	params := []string{"char *base", "const uint64_t *table"}
-	k := cuda.Kernel{Name: p.name + suffix, Include: []string{"fused.cuh"}, Grid: l.grid, Block: [3]int{l.threads, 1, 1}, Family: l.family, Table: m.table,
+	k := cuda.Kernel{Name: p.name + suffix, Include: []string{"fused.cuh"}, Grid: l.grid, Block: [3]int{l.threads, 1, 1}, Family: l.family, Table: m.table, Refs: m.refs,
 		Args: []cuda.Ref{{Arg: cuda.Base}, {Arg: cuda.Table}}}
 	for _, i := range l.params {
 		params = append(params, fmt.Sprintf("const %s *p%d", scalar.MemType(p.k.Params[i].DType), i))
@@ -159,9 +166,10 @@ func (p *printer) manyKernel(m *many) {
 		l.family = "reduction"
 	}
 	k := p.beginMany(m, l, "_many")
-	p.line("const uint64_t *row = table + %d * find_row<%d, %d>(table, blockIdx.x);", m.width(), len(m.calls), m.width())
-	p.line("const int64_t start = (int64_t)(blockIdx.x - (unsigned)row[0]) * %d, rest = (int64_t)row[1] - start;", m.piece)
-	p.line("const int n = rest < %d ? (int)rest : %d;", m.piece, m.piece)
+	p.line("const int piece = (int)table[2];")
+	p.line("const uint64_t *row = table + %d + %d * find_row<%d>(table + %d, (int)table[0], blockIdx.x);", head, m.width(), m.width(), head)
+	p.line("const int64_t start = (int64_t)(blockIdx.x - (unsigned)row[0]) * piece, rest = (int64_t)row[1] - start;")
+	p.line("const int n = rest < piece ? (int)rest : piece;")
 	flat := flatKernel{p.k}
 	for i, par := range m.own {
 		param := p.k.Params[par]
@@ -184,7 +192,7 @@ func (p *printer) manyKernel(m *many) {
 	leaf := func(n int) bool { return p.accumulate(n, fmt.Sprintf("a%d", n)) }
 	p.base = "start"
 	w := &walk{dims: p.rowDim, v: p.manyWidth(insts), chunks: 1}
-	for w.chunks < 4 && w.chunks*len(p.loads(insts)) < 4 && m.piece >= 2*blockThreads*w.v*w.chunks {
+	for w.chunks < 4 && w.chunks*len(p.loads(insts)) < 4 { // whatever the piece is, which depends on how many tensors there are
 		w.chunks *= 2
 	}
 	w.j, w.cond = fmt.Sprintf("b + (c * %d + (int)threadIdx.x) * %d", blockThreads, w.v), fmt.Sprintf("j + %d <= n", w.v)
@@ -241,8 +249,8 @@ func (p *printer) manySum(m *many, n int) {
 	at := p.partials[slices.IndexFunc(p.partials, func(a partial) bool { return a.inst == n })].at
 	l := launch{grid: [3]int{len(m.calls), 1, 1}, threads: blockThreads, family: "reduction", work: true}
 	k := p.beginMany(m, l, "_sums")
-	p.line("const uint64_t *row = table + blockIdx.x * %d;", m.width())
-	p.line("const int first = (int)row[0], last = blockIdx.x + 1 < %d ? (int)row[%d] : %d;", len(m.calls), m.width(), m.blocks)
+	p.line("const uint64_t *row = table + %d + blockIdx.x * %d;", head, m.width())
+	p.line("const int first = (int)row[0], last = blockIdx.x + 1 < gridDim.x ? (int)row[%d] : (int)table[1];", m.width())
 	p.line("%s a = %s;", t, scalar.Identity(in))
 	p.line("for (int b = first + (int)threadIdx.x; b < last; b += %d) a = op_%s::of(a, ((const %s *)(ws + %d))[b]);", blockThreads, in.Fn, t, at)
 	p.line("GTC_SHARED(%s, room, [%d]);", t, blockThreads/32)

@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	gencuda "github.com/gtc-compiler/gtc/codegen/cuda"
@@ -82,6 +83,19 @@ func TestMany(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, k := range list {
+				var offsets []int
+				for _, i := range k.Refs {
+					offsets = append(offsets, int(k.Table[i]))
+				}
+				for _, c := range calls {
+					for j, at := range c.At {
+						if j != 2 && !slices.Contains(offsets, at) {
+							t.Errorf("offset %d is in no entry that %s says to be one", at, k.Name)
+						}
+					}
+				}
+			}
 			cudatest.Run(t, &cuda.Plan{Kernels: list, Workspace: work}, arena, nil, cudatest.Bytes(dtype.F32, scale...), nil, nil)
 			for i, c := range calls {
 				for j, p := range c.Kernel.Params {
@@ -114,24 +128,100 @@ func TestManyRefuses(t *testing.T) {
 	}
 }
 
+// inOrder runs calls of numbers in one launch on the arena.
+func inOrder(t *testing.T, arena []byte, calls ...gencuda.Call) cuda.Kernel {
+	t.Helper()
+	list, err := gencuda.InOrder("numbers", calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cudatest.Run(t, &cuda.Plan{Kernels: list}, arena)
+	return list[0]
+}
+
 // TestInOrder: a number that one kernel makes is read by the next in the same launch.
 func TestInOrder(t *testing.T) {
 	k := update([]int{1}, false)
 	arena := cudatest.Bytes(dtype.F32, 0.5, 0.25, 2, 0, 0, 0)
 	first := gencuda.Call{Kernel: k, At: []int{0, 4, 8, 16}}
 	second := gencuda.Call{Kernel: k, At: []int{4, 0, 8, 20}} // reads what first has written
-	list, at, err := gencuda.InOrder("numbers", []gencuda.Call{first, second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	k0 := list[0]
-	for i, r := range k0.Args {
-		k0.Args[i] = cuda.Ref{Arg: 0, Offset: at[r.Arg]}
-	}
-	cudatest.Run(t, &cuda.Plan{Kernels: list}, arena)
+	inOrder(t, arena, first, second)
 	a := 0.5 - 2*math.Tanh(0.25)
 	b := 0.25 - 2*math.Tanh(a)
 	if err := differ(cudatest.Numbers(dtype.F32, arena)[:2], []float64{a, b}, dtype.F32); err != nil {
 		t.Error(err)
+	}
+}
+
+// total is the square root of the sum of n numbers of f32, collected in f64, onto the sum so far where more is set; without end
+// it is the sum so far.
+func total(n int, more, end bool) *kir.Kernel {
+	k := &kir.Kernel{Dims: []int{1}, Row: []bool{true}, Chunks: 1}
+	a := kir.Access{Strides: []int{0}}
+	add := func(in kir.Inst) int {
+		k.Insts = append(k.Insts, in)
+		return len(k.Insts) - 1
+	}
+	sum := -1
+	for i := range n {
+		d := dtype.F32
+		if more && i == 0 {
+			d = dtype.F64
+		}
+		k.Params = append(k.Params, kir.Param{DType: d, Elems: 1})
+		x := add(kir.Inst{Op: "load", DType: d, Param: i, Access: a})
+		if d == dtype.F32 {
+			x = add(kir.Inst{Op: "cast", DType: dtype.F64, Args: []int{x}})
+		}
+		if sum >= 0 {
+			x = add(kir.Inst{Op: "add", DType: dtype.F64, Args: []int{sum, x}})
+		}
+		sum = x
+	}
+	if end {
+		sum = add(kir.Inst{Op: "sqrt", DType: dtype.F64, Args: []int{sum}})
+	}
+	k.Params = append(k.Params, kir.Param{DType: dtype.F64, Elems: 1, Out: true})
+	add(kir.Inst{Op: "store", DType: dtype.F64, Args: []int{sum}, Param: n, Access: a})
+	return k
+}
+
+// TestInOrderOfAnyLength: the sum of many numbers, in calls that each add some, has the same text for any number of them.
+func TestInOrderOfAnyLength(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	var text string
+	for _, lengths := range [][]int{{5, 4, 3}, {14, 14, 14, 14, 9}, {14, 2, 14, 6, 7, 8, 9}} {
+		x := fill(r, dtype.F32, 100)
+		arena := append(cudatest.Bytes(dtype.F32, x...), make([]byte, 80)...)
+		var calls []gencuda.Call
+		sum, next, so := 0.0, 0, 400
+		for i, n := range lengths {
+			c := gencuda.Call{Kernel: total(n, i > 0, i == len(lengths)-1)}
+			for j := range n {
+				if i > 0 && j == 0 {
+					c.At = append(c.At, so)
+					continue
+				}
+				c.At = append(c.At, 4*next)
+				x[next] = math.Abs(x[next])
+				sum += x[next]
+				next++
+			}
+			so += 8
+			c.At = append(c.At, so)
+			calls = append(calls, c)
+		}
+		copy(arena, cudatest.Bytes(dtype.F32, x...))
+		k := inOrder(t, arena, calls...)
+		if got := cudatest.Numbers(dtype.F64, arena[so:so+8])[0]; math.Abs(got-math.Sqrt(sum)) > 1e-12 {
+			t.Errorf("%v numbers have the root %v, not %v\n%s", lengths, got, math.Sqrt(sum), k.Text)
+		}
+		if text != "" && k.Text != text {
+			t.Errorf("%v numbers have another text than fewer:\n%s\n%s", lengths, k.Text, text)
+		}
+		text = k.Text
+		if n := next + 2*len(lengths) - 1; len(k.Refs) != n {
+			t.Errorf("%d entries of the table are offsets, not %d", len(k.Refs), n)
+		}
 	}
 }

@@ -173,14 +173,11 @@ func (g *generator) joined(calls []call) (call, error) {
 		c.out = append(c.out, o.out...)
 	}
 	if c.key == gpuprint.Scalars {
-		kernels, at, err := gpuprint.InOrder("numbers", list)
+		kernels, err := gpuprint.InOrder("numbers", list)
 		if err != nil {
 			return c, err
 		}
 		c.args = nil
-		for _, n := range at {
-			c.args = append(c.args, arg{offset: n})
-		}
 		return c, g.launched(&c, kernels, 0)
 	}
 	kernels, work, err := gpuprint.Many(c.describe, list)
@@ -204,7 +201,10 @@ func (g *generator) launched(c *call, kernels []cuda.Kernel, work int) error {
 	if work > g.plan.WorkBytes {
 		return fmt.Errorf("BUG: %s needs %d bytes of workspace for %s, the plan has %d", c.describe, work, valueNames(c.out), g.plan.WorkBytes)
 	}
-	c.launches = g.launches(kernels, c.args, c.loc)
+	var err error
+	if c.launches, err = g.launches(kernels, c.args, c.loc); err != nil {
+		return err
+	}
 	c.fn = g.gpu.list[c.launches[0].Kernel].Name
 	c.name = valueNames(c.out) + " = " + c.fn
 	return nil

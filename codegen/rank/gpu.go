@@ -40,17 +40,23 @@ type gpu struct {
 	list   []Kernel
 }
 
+// maxParams is how many bytes of parameters every chip and version of CUDA allows a kernel.
+const maxParams = 4096
+
 // launches are those of plan's kernels on the pointers args. Equal kernels are one, whoever launches them.
-func (g *generator) launches(kernels []cuda.Kernel, args []arg, loc string) []abi.Launch {
+func (g *generator) launches(kernels []cuda.Kernel, args []arg, loc string) ([]abi.Launch, error) {
 	var list []abi.Launch
 	for _, k := range kernels {
-		l := abi.Launch{Kernel: g.gpu.kernel(k, loc), Grid: k.Grid, Block: k.Block, Shared: k.Shared, Table: k.Table}
+		if n := 8 * len(k.Args); n > maxParams {
+			return nil, fmt.Errorf("BUG: kernel %s of %s has %d bytes of parameters, CUDA allows %d", k.Name, loc, n, maxParams)
+		}
+		l := abi.Launch{Kernel: g.gpu.kernel(k, loc), Grid: k.Grid, Block: k.Block, Shared: k.Shared, Table: k.Table, Refs: k.Refs}
 		for _, r := range k.Args {
 			l.Args = append(l.Args, g.pointer(r, args))
 		}
 		list = append(list, l)
 	}
-	return list
+	return list, nil
 }
 
 // ownLaunches are those of all calls.
@@ -111,7 +117,10 @@ func (g *generator) gpuTemplate(op *ir.Op, impl kir.Impl, cl *call) error {
 		return ir.Errorf(op.Loc, "%v", err)
 	}
 	number := func(n int) int { return g.pointer(cuda.Ref{Arg: n}, cl.args) }
-	launches := g.launches(plan.Kernels, cl.args, cl.loc)
+	launches, err := g.launches(plan.Kernels, cl.args, cl.loc)
+	if err != nil {
+		return err
+	}
 	switch {
 	case plan.Product != nil && g.gpu.target.Options.Reproducible: // a library sums in an order of its own
 		cl.launches = launches[:len(launches)-plan.Product.OwnSums]

@@ -43,6 +43,7 @@ type Kernel struct {
 	Shared      int      // dynamic shared memory, bytes
 	Args        []Ref    // by parameter
 	Table       []uint64 // what parameter Table points at
+	Refs        []int    // which entries of Table are offsets from Base
 	Family      string   // pointwise, reduction, gemm, attention, conv, ...: reports sort by it
 }
 

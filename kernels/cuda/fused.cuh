@@ -83,12 +83,12 @@ template <class Op, int COPIES, int STEP, int LINES, class X> GTC_FN X fold(cons
 	return over_lines<Op, 256 / LINES, LINES>(r, s);
 }
 
-// find_row is the row of a table in which block b's work is. The rows are WIDTH words long, begin with the tensor's first block,
+// find_row is the row, of so many in a table, in which block b's work is. The rows are WIDTH words long, begin with the tensor's first block,
 // and are sorted by it. All threads must call.
-template <int ROWS, int WIDTH> GTC_FN int find_row(const uint64_t *table, unsigned b) {
+template <int WIDTH> GTC_FN int find_row(const uint64_t *table, int rows, unsigned b) {
 	GTC_SHARED(int, found, [1]);
-	for (int t = threadIdx.x; t < ROWS; t += blockDim.x) {
-		if (table[t * WIDTH] <= b && (t + 1 == ROWS || b < table[(t + 1) * WIDTH])) found[0] = t;
+	for (int t = threadIdx.x; t < rows; t += blockDim.x) {
+		if (table[t * WIDTH] <= b && (t + 1 == rows || b < table[(t + 1) * WIDTH])) found[0] = t;
 	}
 	sync();
 	return found[0];
