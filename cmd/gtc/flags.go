@@ -138,8 +138,8 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	}
 	if m.lossScale != "" && m.lossScale != "dynamic" {
 		n, err := strconv.ParseFloat(m.lossScale, 64)
-		if err != nil || !(n > 0 && n <= 1<<40) {
-			return nil, compiler.Input(fmt.Errorf("--loss-scale %q: it is dynamic, or a positive number", m.lossScale))
+		if err != nil || !(n >= 1.0/(1<<40) && n <= 1<<40) { // beyond, it or its inverse is soon none in f32
+			return nil, compiler.Input(fmt.Errorf("--loss-scale %q: it is dynamic, or a number from 2^-40 to 2^40", m.lossScale))
 		}
 		o.Pass.LossScale = n
 	}

@@ -30,7 +30,11 @@ func (t *trainer) divergedAt(step int64) error {
 	if finite(t.loss) || t.cfg.allowNaN {
 		return nil
 	}
-	return &divergence{fmt.Sprintf("step %d: the loss is %v: training stopped, %s%s", step, t.loss, t.kept(), remedies)}
+	more := ""
+	if t.skippedSteps != nil { // no learning rate mends an activation that f16 does not hold
+		more = "\n  --precision fp16 has no numbers above 65504, --precision bf16 has; with --allow-nan, steps whose gradients are not finite are skipped"
+	}
+	return &divergence{fmt.Sprintf("step %d: the loss is %v: training stopped, %s%s%s", step, t.loss, t.kept(), remedies, more)}
 }
 
 // kept says which checkpoints remain.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
@@ -100,6 +101,16 @@ func TestTheProfileTellsWaitingApart(t *testing.T) {
 		}
 		if share, err := strconv.ParseFloat(f[3], 64); err != nil || share > 50 {
 			t.Errorf("the kernel that waits is charged with %s %%: %s", f[3], o.err)
+		}
+	}
+}
+
+// A program that skips steps in fp16 says what else may have made the loss infinite.
+func TestDivergenceInHalfPrecision(t *testing.T) {
+	for want, skipped := range map[bool]*abi.Tensor{false: nil, true: {Name: "skipped"}} {
+		r := &trainer{session: &session{cfg: &config{}}, loss: math.Inf(1), skippedSteps: skipped}
+		if err := r.divergedAt(3); err == nil || strings.Contains(err.Error(), "65504") != want {
+			t.Errorf("skipping %v: %v", want, err)
 		}
 	}
 }
