@@ -22,7 +22,7 @@ import zipfile
 
 
 def say(**fields):
-    print(json.dumps(fields), flush=True)
+    print(json.dumps(fields, separators=(",", ":")), flush=True)
 
 
 # ---- data for gtc
@@ -300,16 +300,16 @@ def micro_attention(torch, args, small):
     flops = 2.0 * b * h * s * s * d
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
         us = timed(torch, args, lambda: attention(q, k, v, is_causal=True))
-        say(micro=f"attention forward {b}x{h}x{s}x{d} causal", us=us, tflops=flops / us / 1e6)
+        say(by="torch", micro=f"attention forward {b}x{h}x{s}x{d} causal", us=us, tflops=flops / us / 1e6)
         y = attention(q, k, v, is_causal=True)
         us = timed(torch, args, lambda: torch.autograd.grad(y, (q, k, v), dy, retain_graph=True))
-        say(micro=f"attention backward {b}x{h}x{s}x{d} causal", us=us, tflops=2.5 * flops / us / 1e6)
+        say(by="torch", micro=f"attention backward {b}x{h}x{s}x{d} causal", us=us, tflops=2.5 * flops / us / 1e6)
 
 
 def micro_gelu(torch, args, small):
     x = torch.randn(1 << (16 if small else 29), device=args.device, dtype=torch.bfloat16)
     us = timed(torch, args, lambda: torch.nn.functional.gelu(x, approximate="tanh"))
-    say(micro=f"GELU forward, {x.numel()} elements of bf16", us=us, tb_per_s=4.0 * x.numel() / us / 1e6)
+    say(by="torch", micro=f"GELU forward, {x.numel()} elements of bf16", us=us, tb_per_s=4.0 * x.numel() / us / 1e6)
 
 
 def micro_adamw(torch, args, small):
@@ -321,7 +321,7 @@ def micro_adamw(torch, args, small):
     for p in params:
         p.grad = torch.randn_like(p)
     opt = torch.optim.AdamW(params, lr=1e-4, fused=True)
-    say(micro=f"fused AdamW, {sum(p.numel() for p in params)} parameters", us=timed(torch, args, opt.step))
+    say(by="torch", micro=f"fused AdamW, {sum(p.numel() for p in params)} parameters", us=timed(torch, args, opt.step))
 
 
 def micro_xent(torch, args, small):
@@ -333,7 +333,7 @@ def micro_xent(torch, args, small):
         logits.grad = None
         torch.nn.functional.cross_entropy(logits.float(), target).backward()
 
-    say(micro=f"cross entropy forward+backward {n}x{c} of bf16", us=timed(torch, args, both))
+    say(by="torch", micro=f"cross entropy forward+backward {n}x{c} of bf16", us=timed(torch, args, both))
 
 
 def micro(args):
@@ -343,7 +343,7 @@ def micro(args):
         try:
             f(torch, args, args.device == "cpu")
         except Exception as e:
-            say(micro=f.__name__, error=f"{type(e).__name__}: {str(e)[:300]}")
+            say(by="torch", micro=f.__name__, error=f"{type(e).__name__}: {str(e)[:300]}")
         if args.device != "cpu":
             torch.cuda.empty_cache()
 

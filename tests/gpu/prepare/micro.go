@@ -112,7 +112,7 @@ func (k *kit) micro(ctx context.Context) error {
 		}
 		k.say("%s: %d launches", x.name, len(g.Cases[0].Launches))
 	}
-	return nil
+	return k.binary(ctx, "kernels", "./tests/gpu/kernels")
 }
 
 // timed makes the function's kernels and the one case that launches them, without operands.

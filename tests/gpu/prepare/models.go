@@ -84,41 +84,69 @@ func (k *kit) compiler(ctx context.Context) error {
 	return nil
 }
 
-// benched are the models of the table, in the order in which they are measured.
-var benched = []struct {
-	name, precision string
-	batch           int
-	shape           gpt.Config // of a GPT; else the file is exported by tests/gpu/export.py
-	opt             string
-}{
-	{"gpt2", "bf16", 32, gpt.Config{Layers: 12, Width: 768, Heads: 12, Vocab: 50304, Seq: 1024, Tied: true}, "adamw"},
-	{"mlp8x512", "fp32", 128, gpt.Config{}, "adam"},
-	{"resnet50", "bf16", 256, gpt.Config{}, "sgd"},
-	{"gpt1b3", "bf16", 8, gpt.Config{Layers: 24, Width: 2048, Heads: 16, Vocab: 50304, Seq: 1024, Tied: true}, "adamw"},
+// benched is a model of the table. Of one that is no GPT, which tests/gpu/export.py writes, the shape tells what of it run.sh
+// needs: the perceptron's layers, width and classes (Vocab), a network's classes and the size of its images (Seq).
+type benched struct {
+	name, kind, precision string
+	batch                 int
+	shape                 gpt.Config
+	opt                   string
 }
 
-// bench compiles the models of the table, without weights: --random-weights stands in for them.
+// table is in the order in which models are measured.
+var table = []benched{
+	{"gpt2", "gpt", "bf16", 32, gpt.Config{Layers: 12, Width: 768, Heads: 12, Vocab: 50304, Seq: 1024, Tied: true}, "adamw"},
+	{"mlp8x512", "mlp", "fp32", 128, gpt.Config{Layers: 8, Width: 512, Vocab: 512}, "adam"},
+	{"resnet50", "resnet", "bf16", 256, gpt.Config{Vocab: 1000, Seq: 224}, "sgd"},
+	{"gpt1b3", "gpt", "bf16", 8, gpt.Config{Layers: 24, Width: 2048, Heads: 16, Vocab: 50304, Seq: 1024, Tied: true}, "adamw"},
+}
+
+// small stands in for the table where kernels run on this processor.
+var small = []benched{
+	{"gpt2", "gpt", "bf16", 2, gpt.Config{Layers: 2, Width: 64, Heads: 2, Vocab: 300, Seq: 32, Tied: true}, "adamw"},
+	{"mlp8x512", "mlp", "fp32", 4, gpt.Config{Layers: 8, Width: 512, Vocab: 512}, "adam"},
+	{"gpt1b3", "gpt", "bf16", 2, gpt.Config{Layers: 3, Width: 64, Heads: 2, Vocab: 500, Seq: 16, Tied: true}, "adamw"},
+}
+
+// export writes the model's file; missing says that there is no PyTorch to do it.
+func (m *benched) export(ctx context.Context, path string) (missing bool, err error) {
+	if m.kind == "gpt" {
+		data, err := gpt.Model(m.shape)
+		if err != nil {
+			return false, err
+		}
+		return false, os.WriteFile(path, data, 0o666)
+	}
+	venv := os.Getenv("GTC_VENV")
+	if venv == "" {
+		return true, nil
+	}
+	text, err := exec.CommandContext(ctx, filepath.Join(venv, "bin", "python"), "tests/gpu/export.py", m.name, path).CombinedOutput()
+	if err != nil {
+		return false, fmt.Errorf("exporting %s: %w\n%s", m.name, err, text)
+	}
+	return false, nil
+}
+
+// bench compiles the models of the table, without weights: --random-weights stands in for them. The file bench lists them for
+// run.sh: name, program, kind, batch, and the shape.
 func (k *kit) bench(ctx context.Context) error {
 	tmp, err := os.MkdirTemp("", "gtc-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	for _, m := range benched {
+	list, lines := table, ""
+	if k.archs[0] == pass.Host {
+		list = small
+	}
+	for _, m := range list {
 		o := &compiler.Options{Model: filepath.Join(tmp, m.name+".onnx"), Out: k.folder(m.name, m.precision, 1)}
-		if m.shape.Layers > 0 {
-			data, err := gpt.Model(m.shape)
-			if err == nil {
-				err = os.WriteFile(o.Model, data, 0o666)
-			}
-			if err != nil {
-				return err
-			}
-		} else if venv := os.Getenv("GTC_VENV"); venv == "" {
+		if missing, err := m.export(ctx, o.Model); err != nil {
+			return err
+		} else if missing {
 			k.say("%s is left out: GTC_VENV names no Python environment with PyTorch to export it", m.name)
 			continue
-		} else if text, err := exec.CommandContext(ctx, filepath.Join(venv, "bin", "python"), "tests/gpu/export.py", m.name, o.Model).CombinedOutput(); err != nil {
-			return fmt.Errorf("exporting %s: %w\n%s", m.name, err, text)
 		}
 		o.Import.Abstract, o.Import.Batch = true, m.batch
 		o.Pass = pass.Options{Target: pass.CUDA, Arch: k.archs, Precision: m.precision, Loss: "cross_entropy", IgnoreIndex: -100,
@@ -133,9 +161,11 @@ func (k *kit) bench(ctx context.Context) error {
 		if err := k.strip(o.Out); err != nil {
 			return err
 		}
+		c := m.shape
+		lines += fmt.Sprintln(m.name, filepath.Base(o.Out), m.kind, m.batch, c.Layers, c.Width, c.Heads, c.Vocab, c.Seq)
 		k.say("%s: arena of %.1f GiB", filepath.Base(o.Out), float64(res.Manifest.Programs[0].ArenaBytes)/(1<<30))
 	}
-	return nil
+	return os.WriteFile(filepath.Join(k.dir, "bench"), []byte(lines), 0o666)
 }
 
 // folder is where a program is.
