@@ -141,7 +141,7 @@ stamped() {
 
 # trained NAME FOLDER STEPS EVERY trains a program; the lines are in $tmp/NAME.
 trained() {
-	local how=(--dir "programs/$2" --random-weights --allow-nan --checkpoint-dir none --json --steps "$3" --log-every "$4" --data "$data")
+	local how=(--random-weights --allow-nan --checkpoint-dir none --json --steps "$3" --log-every "$4" --data "$data")
 	[ -z "$tokens" ] || how+=(--tokens "$tokens")
 	stamped limited 90 "programs/$2/bin/ranks" "${how[@]}" >"$tmp/$1"
 	local rc=$?
@@ -302,9 +302,9 @@ micro() {
 	[ -z "$python" ] || limited 40 "$python" rival.py micro --device "${DEVICE:-cuda}" 2>&1 | tee -a "$results"
 }
 
-# bin/ranks is the program of the folder in whose bin it is called.
+# bin/ranks is the program of the folder in whose bin it is called: hard links, for a program looks where it is itself.
 for program in programs/*/; do
-	mkdir -p "$program/bin" && ln -sfn ../../../bin/ranks "$program/bin/ranks"
+	mkdir -p "$program/bin" && { ln -f bin/ranks "$program/bin/ranks" 2>/dev/null || cp bin/ranks "$program/bin/ranks"; }
 done
 python=$(command -v "${PYTHON:-python3}" || true)
 for part in $parts; do
