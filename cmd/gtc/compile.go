@@ -134,7 +134,7 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 	infers := t.Loss == pass.NoLoss
 	if !infers {
 		line("batch", "%d = %d × %d × %d (ranks, micro-batches, samples each)", t.Batch, t.DP, t.Microbatches, t.RankBatch)
-		line("training", "loss %s, %s with lr %g, schedule %s", t.Loss, t.Optimizer, t.LR, schedule(o))
+		line("training", "loss %s, %s with lr %g, schedule %s, %s", t.Loss, t.Optimizer, t.LR, schedule(o), arithmetic(&o.Pass))
 	}
 	for i := range m.Programs {
 		p := &m.Programs[i]
@@ -302,4 +302,17 @@ func grouped(n int) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// arithmetic says in which type the program computes, and how it scales the loss.
+func arithmetic(p *pass.Options) string {
+	switch {
+	case p.Precision == "", p.Precision == "tf32" && p.Compute() != "tf32": // the CPU has no tf32; a warning says so
+		return "fp32"
+	case p.Precision != "fp16":
+		return p.Precision
+	case p.LossScale == 0:
+		return "fp16 with a dynamic loss scale"
+	}
+	return fmt.Sprintf("fp16 with loss scale %g", p.LossScale)
 }

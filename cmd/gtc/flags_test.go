@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -24,6 +25,26 @@ func TestRuleFlags(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestElsewhere: what other tools call a flag leads to gtc's, on the commands that have it, and each of those is a flag.
+func TestElsewhere(t *testing.T) {
+	compile, run := compileCommand().Flags(), runCommand().Flags()
+	for name := range elsewhere {
+		if compile.Lookup(name) == nil {
+			t.Errorf("--%s is no flag of gtc compile", name)
+		}
+	}
+	for unknown, want := range map[string]string{
+		"--dtype": "--precision", "--nproc_per_node": "--dp", "--cuda": "--target or --cuda-path", "--weight_decay": "--weight-decay", "--nothing": "",
+	} {
+		if got := meant(compile, compile.Parse([]string{unknown})); got != want {
+			t.Errorf("%s is said to be %q, want %q", unknown, got, want)
+		}
+	}
+	if got := meant(run, errors.New("unknown flag: --dtype")); got != "" {
+		t.Errorf("gtc run is said to have %q", got)
 	}
 }
 

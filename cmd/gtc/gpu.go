@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -15,7 +16,7 @@ import (
 func (m *modelFlags) targetFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.target, "target", pass.CPU, "what the ranks run on: `TARGET` is cpu, or cuda: NVIDIA GPUs, one for each rank")
 	fs.StringSliceVar(&m.opt.Pass.Arch, "arch", nil, "`CHIPS` of --target cuda, such as sm_80 (A100), sm_90 (H100, H200; later ones run what is compiled for the last); the default is sm_80,sm_90. host runs the kernels on this processor, for tests")
-	fs.StringVar(&m.opt.CUDA, "cuda-path", "", "`FOLDER` of the CUDA toolkit, or of NVRTC's library, that compiles the kernels; else it is CUDA_HOME, CUDA_PATH, the Python environment's, or where the system has it")
+	fs.StringVar(&m.opt.CUDA, "cuda-path", "", "`FOLDER` of what compiles the kernels: a CUDA toolkit, NVRTC's library, or a Python environment with the pip package nvidia-cuda-nvrtc; without it, CUDA_HOME, CUDA_PATH, the active Python environment, or where the system has it")
 }
 
 // targetOptions checks them.
@@ -24,7 +25,7 @@ func (m *modelFlags) targetOptions() error {
 	switch m.target {
 	case "", pass.CPU:
 		if m.set.Changed("arch") || m.set.Changed("cuda-path") {
-			return errors.New("--arch and --cuda-path are read by --target cuda")
+			return errors.New("--arch and --cuda-path are for --target cuda")
 		}
 		return nil
 	case pass.CUDA:
@@ -41,11 +42,14 @@ func (m *modelFlags) targetOptions() error {
 // printGPU says what the kernels were compiled to, and what is wrong with them.
 func printGPU(line func(name, format string, args ...any), m *abi.Manifest) {
 	g := m.GPU
-	by := ""
-	if g.Compiler != "" {
-		by = " by " + g.Compiler
+	switch {
+	case g.Compiler != "":
+		line("kernels", "for %s by %s", strings.Join(g.Images, ", "), g.Compiler)
+	case slices.Contains(g.Arch, pass.Host):
+		line("kernels", "for this processor, on a stand-in for the GPU")
+	default:
+		line("kernels", "as source, which NVRTC compiles when the program first starts")
 	}
-	line("kernels", "for %s%s", strings.Join(g.Images, ", "), by)
 	spilling, bytes := map[string]bool{}, 0
 	for _, k := range g.Kernels {
 		if k.Spills > 0 {

@@ -276,6 +276,8 @@ func debugTopic() *cobra.Command {
 
 Of the compiler:
   GTC_DUMP=FOLDER     write the module after each pass that changed it, and the difference (as --dump)
+  GTC_CACHE=FOLDER    where compiled CUDA kernels are kept, instead of the user's cache folder; off: nowhere
+  GTC_HOST_CHECK=1    with --arch host: kernels that check themselves for races, bounds and barriers
 
 Of the programs, under gtc run or alone:
   GTC_NAN=1           stop at the first call that makes a NaN, and name it; 2: at the first infinity too
@@ -298,6 +300,8 @@ Of the job:
 Of programs of --target cuda:
   CUDA_VISIBLE_DEVICES=2,0   which GPUs there are, in which order; a rank takes the one of its number on the host (LOCAL_RANK)
   GTC_GRAPH=0         run steps kernel by kernel, not as a CUDA graph
-  GTC_CUDA_LIB GTC_NCCL_LIB GTC_NVML_LIB=FILE   libcuda.so.1, libnccl.so.2 and libnvidia-ml.so.1, where the system finds none or others`,
+  GTC_CUDA_LIB GTC_NCCL_LIB GTC_NVML_LIB=FILE   libcuda.so.1, libnccl.so.2 and libnvidia-ml.so.1, where the system finds none or others
+  GTC_CUBLASLT GTC_CUDNN=FILE   the libraries, where the loader finds none or others; off: gtc's own kernels
+  GTC_TUNE_CACHE=FOLDER   where the fastest algorithms of products are kept, instead of the user's cache folder; off: nowhere`,
 	}
 }

@@ -155,6 +155,9 @@ func printError(w io.Writer, cmd *cobra.Command, err error) {
 	var started *ran
 	fmt.Fprintf(w, "%s: %v\n", cmd.CommandPath(), err)
 	if !errors.As(err, &started) {
+		if flags := meant(cmd.Flags(), err); flags != "" {
+			fmt.Fprintf(w, "  note: gtc has %s for it\n", flags)
+		}
 		fmt.Fprintf(w, "  note: %s --help lists the flags\n", cmd.CommandPath())
 	}
 }

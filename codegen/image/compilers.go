@@ -45,6 +45,9 @@ func findNVCC(cudaPath string, getenv func(string) string) compiler {
 	var paths []string
 	for _, dir := range []string{cudaPath, getenv("CUDA_HOME"), getenv("CUDA_PATH")} {
 		if dir != "" {
+			if whole, err := filepath.Abs(dir); err == nil { // it runs in a folder of its own
+				dir = whole
+			}
 			paths = append(paths, filepath.Join(dir, "bin", "nvcc"))
 		}
 	}

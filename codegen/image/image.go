@@ -225,14 +225,28 @@ func (b *Builder) units(ctx context.Context, kernels []rank.Kernel, arch string,
 		if cached[i] {
 			r.Cached++
 		}
-		if errs[i] != nil {
-			errs[i] = fmt.Errorf("BUG: kernel %s of %s does not compile for %s: %w", kernels[i].Name, kernels[i].Loc, arch, errs[i])
-		}
 	}
 	if !strings.HasPrefix(arch, "compute_") {
 		r.Figures = append(r.Figures, figures...)
 	}
-	return abi.PackUnits(units), errors.Join(errs...)
+	return abi.PackUnits(units), b.faults(kernels, errs, arch)
+}
+
+// faults names the kernels that do not compile. When none does, and all for one reason, it is the compiler that is at fault.
+func (b *Builder) faults(kernels []rank.Kernel, errs []error, arch string) error {
+	same := len(errs) > 1 && errs[0] != nil
+	for _, err := range errs {
+		same = same && err != nil && err.Error() == errs[0].Error()
+	}
+	if same {
+		return fmt.Errorf("%s compiles no kernel for %s: %w", b.Compiler(), arch, errs[0])
+	}
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("BUG: kernel %s of %s does not compile for %s: %w", kernels[i].Name, kernels[i].Loc, arch, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // newUnit is the translation unit of a kernel.

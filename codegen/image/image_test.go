@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -92,6 +93,23 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the error has no %q:\n%v", want, err)
 		}
 	}
+}
+
+// A compiler that fails on all kernels alike is at fault itself, and is told of once.
+func TestCompilerFault(t *testing.T) {
+	b := builder(t, Options{Archs: []string{"sm_90"}})
+	b.compiler = broken{b.compiler}
+	_, err := b.Build(context.Background(), kernels(), false)
+	if err == nil || !strings.HasPrefix(err.Error(), "NVRTC") || strings.Contains(err.Error(), "BUG") || strings.Count(err.Error(), "out of order") != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+// broken is a compiler that compiles nothing.
+type broken struct{ compiler }
+
+func (broken) compile(context.Context, unit, string) ([]byte, string, error) {
+	return nil, "", errors.New("out of order")
 }
 
 // With no compiler, the program has one text that needs no headers; NVRTC takes it as it is.

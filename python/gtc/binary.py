@@ -27,8 +27,14 @@ def binary():
     raise GtcError("there is no gtc binary: build it with `go build -o bin/gtc ./cmd/gtc`, and put it on the PATH or name it in $GTC")
 
 
+TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}  # what flags call PyTorch's types
+
+
 def arguments(flags):
-    """Command-line flags of keyword arguments: dp=2 is --dp 2, sync_bn=True is --sync-bn, a list repeats its flag."""
+    """Command-line flags of keyword arguments: dp=2 is --dp 2, sync_bn=True is --sync-bn, a list repeats its flag.
+
+    precision=torch.bfloat16 is --precision bf16.
+    """
     out = []
     for key, value in flags.items():
         flag = "--" + key.strip("_").replace("_", "-")
@@ -43,7 +49,7 @@ def arguments(flags):
             for v in value:
                 out += [flag, str(v)]
         else:
-            out += [flag, str(value)]
+            out += [flag, TYPES.get(str(value), str(value))]
     return out
 
 

@@ -15,9 +15,9 @@ var (
 )
 
 // Candidates lists the files in which NVRTC may be, the likeliest first: under cudaPath alone when that is given (a toolkit's
-// folder, or the one with the library in it), else where CUDA_HOME and CUDA_PATH say, in the usual folders, among the pip
-// packages of the Python environment that VIRTUAL_ENV or CONDA_PREFIX names, and by name, where the system's loader finds it
-// (LD_LIBRARY_PATH, ldconfig). getenv is os.Getenv or a test's.
+// folder, the one with the library in it, or a Python environment), else where CUDA_HOME and CUDA_PATH say, among the pip
+// packages of the Python environment that VIRTUAL_ENV or CONDA_PREFIX names, in the usual folders, and by name, where the
+// system's loader finds it (LD_LIBRARY_PATH, ldconfig). getenv is os.Getenv or a test's.
 func Candidates(cudaPath string, getenv func(string) string) []string {
 	if cudaPath != "" {
 		return underToolkit(cudaPath)
@@ -67,8 +67,12 @@ func underPython(dir string) []string {
 	return files
 }
 
-// libraries lists NVRTC's files in a folder, newest version first.
+// libraries lists NVRTC's files in a folder, newest version first. Their paths are absolute: to the loader a path without a
+// slash is a name to look up, and what lies beside a library is found by its whole path.
 func libraries(dir string) []string {
+	if whole, err := filepath.Abs(dir); err == nil {
+		dir = whole
+	}
 	files := matches(dir, "libnvrtc.so*")
 	files = slices.DeleteFunc(files, func(f string) bool { return strings.Contains(f, ".alt.") })
 	slices.SortFunc(files, func(a, b string) int {

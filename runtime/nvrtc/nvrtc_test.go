@@ -100,6 +100,10 @@ func TestCandidates(t *testing.T) {
 			t.Errorf("--cuda-path %s: %q", path, got)
 		}
 	}
+	t.Chdir(dir)
+	if got := Candidates("venv", os.Getenv); len(got) != 2 || got[0] != want[1] {
+		t.Errorf("--cuda-path venv, a relative path: %q", got)
+	}
 	if got := Candidates(dir, os.Getenv); len(got) != 0 {
 		t.Errorf("%q in a folder without it", got)
 	}

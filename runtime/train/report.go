@@ -352,4 +352,7 @@ func (r *reporter) end(t *trainer, signal int) {
 		of = "rank 0 "
 	}
 	fmt.Fprintf(r.out, "%s  arena %d bytes, %sresident %d MiB\n", text, t.plan.arenaBytes(), of, resident>>20)
+	if steps > 0 && t.skippedSteps != nil && int64(t.skipped) == int64(t.step) {
+		r.note("warning: every step was skipped, and nothing was trained: with this loss scale no step's gradients were finite (gtc compile --loss-scale)")
+	}
 }

@@ -110,7 +110,7 @@ const standIn = "gtcStandIn"
 var Open = sync.OnceValues(func() (*Driver, error) {
 	lib, err := dynlib.Open(Variable, "libcuda.so.1", "libcuda.so")
 	if err != nil {
-		return nil, fmt.Errorf("no NVIDIA driver: libcuda.so.1 cannot be loaded: %w (%s can name its file)", err, Variable)
+		return nil, fmt.Errorf("no NVIDIA driver: libcuda.so.1 cannot be loaded: %w (%s can name its file; a program of gtc compile --arch host needs none)", err, Variable)
 	}
 	return start(lib)
 })
