@@ -3,6 +3,7 @@ package codegentest
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -15,13 +16,18 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
-// sampleJobs makes a job of every sample of every op, in f32 and in half precision, as far as the op takes it.
-func sampleJobs(t *testing.T, types ...dtype.DType) (jobs []*Job, want []*interp.Outcome, names []string) {
-	for _, d := range ir.Defs() {
+// sampleJobs makes a job of every sample of every op, in f32 and, by turns, in bf16 or f16, as far as the op takes it; with
+// GTC_LONG=1 in all three.
+func sampleJobs(t *testing.T) (jobs []*Job, want []*interp.Outcome, names []string) {
+	for n, d := range ir.Defs() {
 		if d.Rules.Collective != "" || d.Rules.Samples == nil {
 			continue
 		}
-		for _, to := range types {
+		types := []dtype.DType{dtype.BF16, dtype.F16}
+		if os.Getenv("GTC_LONG") == "" {
+			types = types[n%2:][:1]
+		}
+		for _, to := range append(types[:len(types):len(types)], dtype.F32) {
 			r := rand.New(rand.NewPCG(7, uint64(len(d.Name))))
 			for i, s := range d.Rules.Samples(r) {
 				name := fmt.Sprintf("%s_%d of %s", d.Name, i, to)
@@ -36,7 +42,7 @@ func sampleJobs(t *testing.T, types ...dtype.DType) (jobs []*Job, want []*interp
 
 // TestCUDAKernelsMatchEval: every op, compiled for the CUDA target and run on this processor, agrees with its definition.
 func TestCUDAKernelsMatchEval(t *testing.T) {
-	jobs, want, names := sampleJobs(t, dtype.F32, dtype.BF16, dtype.F16)
+	jobs, want, names := sampleJobs(t)
 	RunCUDA(t, jobs, pass.Options{})
 	for i, j := range jobs {
 		if j.Err != nil {

@@ -3,6 +3,7 @@ package ops
 import (
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -17,7 +18,8 @@ import (
 var elsewhere = []string{"Gemm"}
 
 // TestCudaTemplatesAreEval runs the kernels that each op's Impl names on the CUDA target, on this processor, and holds them
-// against the definition: the samples of all ops and some larger tensors of odd sizes, in f32 and in half precision.
+// against the definition: the samples of all ops and some larger tensors of odd sizes, in f32 and by turns in bf16 or f16, with
+// GTC_LONG=1 in both.
 func TestCudaTemplatesAreEval(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	var calls []*cudaCall
@@ -25,8 +27,12 @@ func TestCudaTemplatesAreEval(t *testing.T) {
 		if d.Rules.Impl == nil || d.Rules.Samples == nil || d.Rules.Eval == nil {
 			continue
 		}
-		for _, s := range slices.Concat(d.Rules.Samples(r), larger[d], largerAttention(d)) {
-			for _, v := range inTypes(d, s) {
+		for i, s := range slices.Concat(d.Rules.Samples(r), larger[d], largerAttention(d)) {
+			halves := []dtype.DType{dtype.BF16, dtype.F16}
+			if os.Getenv("GTC_LONG") == "" {
+				halves = halves[i%2:][:1]
+			}
+			for _, v := range inTypes(d, s, halves) {
 				if c := newCudaCall(t, d, v, r); c != nil {
 					calls = append(calls, c)
 				}
@@ -42,13 +48,13 @@ func TestCudaTemplatesAreEval(t *testing.T) {
 	}
 }
 
-// inTypes are the sample itself and, if it has floats of 32 bits, forms of it with those, or operand 0 alone, in half precision.
-func inTypes(d *ir.Def, s ir.Sample) []ir.Sample {
+// inTypes are the sample itself and, if it has floats of 32 bits, forms of it with those, or operand 0 alone, of the types halves.
+func inTypes(d *ir.Def, s ir.Sample, halves []dtype.DType) []ir.Sample {
 	out := []ir.Sample{s}
 	if !slices.ContainsFunc(s.In, func(typ ir.Type) bool { return typ.DType == dtype.F32 }) {
 		return out
 	}
-	for _, to := range []dtype.DType{dtype.BF16, dtype.F16} {
+	for _, to := range halves {
 		all, one := s, s
 		all.In, one.In = slices.Clone(s.In), slices.Clone(s.In)
 		for i := range s.In {

@@ -25,9 +25,10 @@ func attnDropout(c Call) Call {
 	return c
 }
 
+// Of the forms of attention, every other is compiled forward, the rest backward; with GTC_LONG=1 all are both.
 func init() {
-	for _, name := range []string{"AttnFwd", "AttnBwd"} {
-		sizes = append(sizes,
+	for n, name := range []string{"AttnFwd", "AttnBwd"} {
+		forms := []Call{
 			attnCall(name, dtype.BF16, no, 8, 16, 16, 2048, 128, 128, 1),
 			attnCall(name, dtype.BF16, dtype.F32, 8, 16, 16, 2048, 128, 128, 0),
 			attnCall(name, dtype.BF16, no, 32, 12, 12, 1024, 64, 64, 1),
@@ -39,6 +40,12 @@ func init() {
 			attnDropout(attnCall(name, dtype.BF16, no, 32, 12, 12, 1024, 64, 64, 1)),
 			attnDropout(attnCall(name, dtype.F16, dtype.F16, 8, 16, 16, 1024, 128, 128, 0)),
 			attnCall(name, dtype.F32, no, 8, 12, 12, 1024, 64, 64, 1),
-			attnCall(name, dtype.F32, dtype.F32, 1, 4, 4, 1000, 200, 200, 0))
+			attnCall(name, dtype.F32, dtype.F32, 1, 4, 4, 1000, 200, 200, 0),
+		}
+		for i, c := range forms {
+			if long || i%2 == n {
+				sizes = append(sizes, c)
+			}
+		}
 	}
 }

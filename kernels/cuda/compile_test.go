@@ -61,16 +61,34 @@ var sizes = []Call{
 	call("GemmAny", []dtype.DType{f8, f8, f8, f8}, 1, 100, 70, 33, 1, 0, 0, 0, 0, 2),
 }
 
-// TestTemplatesCompile compiles each kernel for both architectures and reads ptxas' report.
+// long is whether tests may take minutes.
+var long = os.Getenv("GTC_LONG") != ""
+
+// TestTemplatesCompile compiles each kernel and reads ptxas' report.
 func TestTemplatesCompile(t *testing.T) { compiles(t, sizes) }
 
-// compiles fails the test for calls whose kernels do not compile or spill.
+// compiles fails the test for calls whose kernels do not compile or spill: every other call for the one chip, the rest for the
+// other, and with GTC_LONG=1 all for both.
 func compiles(t *testing.T, calls []Call) {
 	t.Helper()
 	lib, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
 	if err != nil {
 		t.Skipf("NVRTC is absent: %v", err)
 	}
+	for n, arch := range []string{"sm_80", "sm_90"} {
+		mine := calls
+		if !long {
+			mine = nil
+			for i := n; i < len(calls); i += 2 {
+				mine = append(mine, calls[i])
+			}
+		}
+		compilesFor(t, lib, arch, mine)
+	}
+}
+
+func compilesFor(t *testing.T, lib *nvrtc.Library, arch string, calls []Call) {
+	t.Helper()
 	var text strings.Builder
 	text.WriteString("#include \"gtc.cuh\"\n")
 	seen, where := map[string]bool{}, []string{}
@@ -92,19 +110,17 @@ func compiles(t *testing.T, calls []Call) {
 			where = append(where, fmt.Sprintf("%s %v kernel %d, %s", c.Name, c.Ints, i, k.Name))
 		}
 	}
-	for _, arch := range []string{"sm_80", "sm_90"} {
-		_, log, err := lib.Compile(nvrtc.Source{Name: "templates", Text: text.String(), Headers: headerFiles(t)}, arch, "--std=c++17", "--ptxas-options=-v")
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := spills.FindAllStringSubmatch(log, -1)
-		if len(found) != len(where) {
-			t.Fatalf("%s: the log tells of %d kernels, not %d:\n%.500s", arch, len(found), len(where), log)
-		}
-		for _, m := range found {
-			if n, err := strconv.Atoi(m[1]); err != nil || m[2] != "0" || m[3] != "0" || m[4] != "0" {
-				t.Errorf("%s spills on %s: %s", where[n], arch, m[0])
-			}
+	_, log, err := lib.Compile(nvrtc.Source{Name: "templates", Text: text.String(), Headers: headerFiles(t)}, arch, "--std=c++17", "--ptxas-options=-v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := spills.FindAllStringSubmatch(log, -1)
+	if len(found) != len(where) {
+		t.Fatalf("%s: the log tells of %d kernels, not %d:\n%.500s", arch, len(found), len(where), log)
+	}
+	for _, m := range found {
+		if n, err := strconv.Atoi(m[1]); err != nil || m[2] != "0" || m[3] != "0" || m[4] != "0" {
+			t.Errorf("%s spills on %s: %s", where[n], arch, m[0])
 		}
 	}
 }
