@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/distributed/launch"
+	"github.com/gtc-compiler/gtc/kernels/cuda/standin"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
@@ -103,8 +102,8 @@ func samples(t *testing.T, n int, bad int64) string {
 // TestTraining trains from data as users do: batches are prefetched, steps run as graphs, results come late, whatever the order in
 // which the device does what it may; losses are those of the CPU's program, over checkpoints that one writes and the other reads.
 func TestTraining(t *testing.T) {
-	if _, err := exec.LookPath("g++"); err != nil && os.Getenv("CXX") == "" {
-		t.Skip("there is no C++ compiler: the stand-in for a GPU is not built")
+	if _, err := standin.Compiler(); err != nil {
+		t.Skip(err)
 	}
 	models(t)
 	cpu, gpu, two := compiled(t, pass.CPU, 1), compiled(t, pass.CUDA, 1), compiled(t, pass.CUDA, 2)

@@ -59,8 +59,8 @@ func Run(t testing.TB, plan *cuda.Plan, buffers ...[]byte) int64 {
 // the test fails; where there is no C++ compiler, it is skipped.
 func RunAll(t testing.TB, cases []*Case) {
 	t.Helper()
-	if _, err := exec.LookPath("g++"); err != nil && os.Getenv("CXX") == "" {
-		t.Skip("no C++ compiler (g++): kernels cannot run on this processor")
+	if _, err := standin.Compiler(); err != nil {
+		t.Skip(err)
 	}
 	text, names := Source(cases)
 	start := before(cases)

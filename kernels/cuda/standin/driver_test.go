@@ -22,9 +22,12 @@ const memory = 64 << 20
 
 func open2(t *testing.T) *driver.Driver {
 	t.Helper()
+	if _, err := Compiler(); err != nil {
+		t.Skip(err)
+	}
 	path, err := Driver(context.Background())
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	for name, value := range map[string]string{driver.Variable: path, "GTC_STANDIN_ORDER": "lazy", "GTC_STANDIN_DEVICES": "2",
 		"GTC_STANDIN_MEMORY": fmt.Sprint(memory), "CUDA_VISIBLE_DEVICES": "0,1"} {

@@ -54,19 +54,27 @@ type builder struct {
 	mu       sync.Mutex
 }
 
-// open finds the compiler and lays out the sources, once for the process.
-var open = sync.OnceValues(func() (*builder, error) {
+// Compiler finds the C++ compiler that all is built with: what CXX names, or g++. The error says that there is none.
+func Compiler() (path string, err error) {
 	compiler := os.Getenv("CXX")
 	if compiler == "" {
 		compiler = "g++"
 	}
-	path, err := exec.LookPath(compiler)
+	if path, err = exec.LookPath(compiler); err != nil {
+		return "", fmt.Errorf("the stand-in for a GPU is built with a C++ compiler, and there is none: %w", err)
+	}
+	return path, nil
+}
+
+// open finds the compiler and lays out the sources, once for the process.
+var open = sync.OnceValues(func() (*builder, error) {
+	path, err := Compiler()
 	if err != nil {
-		return nil, fmt.Errorf("the stand-in for a GPU is built with a C++ compiler, and there is none: %w", err)
+		return nil, err
 	}
 	version, err := exec.Command(path, "--version").Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s --version: %w", compiler, err)
+		return nil, fmt.Errorf("%s --version: %w", path, err)
 	}
 	h := sha256.New()
 	fmt.Fprintf(h, "1\n%s\n%s\n%q\n%q\n%s\n", version, flags, kernelFlags[false], kernelFlags[true], processor())

@@ -65,7 +65,7 @@ func weightGradient(t *testing.T) (*abi.Product, *device.Code) {
 	}
 	image, err := standin.Image(context.Background(), text, standin.Options{Checked: true})
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	code.Images = []device.Image{{Arch: "host", Data: image}}
 	return p, code
@@ -146,7 +146,7 @@ func TestBlasOnDevice(t *testing.T) {
 	if chosen() != "" {
 		t.Error("a choice was made without a library")
 	}
-	useStandInBlas(t)
+	useLibrary(t, blasVariable, "cublaslt.cc")
 	t.Setenv("STANDIN_ALGOS", "0")
 	runProduct(t, p, code)
 	if !strings.Contains(chosen(), `"us"`) || strings.Contains(chosen(), "algo") {

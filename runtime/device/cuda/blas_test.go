@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,29 +15,15 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/dynlib"
 )
 
-// standInBlas compiles testdata/cublaslt.cc and opens it.
+// standInBlas opens the stand-in for cuBLASLt.
 func standInBlas(t *testing.T) *blas {
-	useStandInBlas(t)
+	useLibrary(t, blasVariable, "cublaslt.cc")
 	b, err := openBlas()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.call(blasDestroy, b.handle) })
 	return b
-}
-
-// useStandInBlas compiles testdata/cublaslt.cc and has the environment name it.
-func useStandInBlas(t *testing.T) {
-	t.Helper()
-	cxx, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no C++ compiler (g++) for the stand-in of cuBLASLt")
-	}
-	lib := filepath.Join(t.TempDir(), "libcublasLt.so")
-	if out, err := exec.Command(cxx, "-std=c++17", "-O1", "-shared", "-fPIC", "-o", lib, "testdata/cublaslt.cc", "-ldl").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Setenv(blasVariable, lib)
 }
 
 // matrix is memory at a multiple of 64, of random f32.

@@ -48,20 +48,9 @@ func kernels(t *testing.T) *device.Code {
 	t.Helper()
 	image, err := standin.Image(context.Background(), text, standin.Options{Checked: true})
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	return &device.Code{Kernels: names, Images: []device.Image{{Arch: "sm_90", Data: []byte("none")}, {Arch: "host", Data: image}}}
-}
-
-// useStandIn makes the driver of this process the stand-in.
-func useStandIn(t *testing.T) {
-	t.Helper()
-	path, err := standin.Driver(context.Background())
-	if err != nil {
-		t.Skip(err)
-	}
-	os.Setenv(driver.Variable, path) // it is opened once for all tests
-	os.Setenv("GTC_STANDIN_ORDER", "lazy")
 }
 
 func opened(t *testing.T, arena int) *Device {
@@ -331,10 +320,7 @@ func TestChild(t *testing.T) {
 
 // A process without a driver, devices or memory is told so, and one whose kernel fails.
 func TestDrivers(t *testing.T) {
-	path, err := standin.Driver(context.Background())
-	if err != nil {
-		t.Skip(err)
-	}
+	path := driverFile(t)
 	broken := filepath.Join(t.TempDir(), "libcuda.so.1")
 	must(t, os.WriteFile(broken, []byte("not a library"), 0o666))
 	for want, env := range map[string][]string{

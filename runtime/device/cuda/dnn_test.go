@@ -4,8 +4,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,30 +11,16 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/device"
 )
 
-// standInDnn compiles testdata/cudnn.cc and opens it.
+// standInDnn opens the stand-in for cuDNN.
 func standInDnn(t *testing.T) *dnn {
 	t.Helper()
-	buildDnn(t)
+	useLibrary(t, dnnVariable, "cudnn.cc")
 	n, err := openDnn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.call(dnnDestroy, n.handle) })
 	return n
-}
-
-// buildDnn compiles testdata/cudnn.cc and has devices open it.
-func buildDnn(t *testing.T) {
-	t.Helper()
-	cxx, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no C++ compiler (g++) for the stand-in of cuDNN")
-	}
-	lib := filepath.Join(t.TempDir(), "libcudnn.so")
-	if out, err := exec.Command(cxx, "-std=c++17", "-O1", "-shared", "-fPIC", "-o", lib, "testdata/cudnn.cc", "-ldl").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Setenv(dnnVariable, lib)
 }
 
 // terms calls f with the flat places in x, w and y of every term of c.
@@ -138,7 +122,7 @@ func TestConvolutionsCudnnLacks(t *testing.T) {
 
 // A device tries a convolution out, keeps the choice, and runs it in the stream.
 func TestConvolutionsOfDevices(t *testing.T) {
-	buildDnn(t)
+	useLibrary(t, dnnVariable, "cudnn.cc")
 	t.Setenv(cacheVariable, t.TempDir())
 	d := opened(t, 16384)
 	c := &abi.Convolution{Kind: "fwd", Ints: [16]int{1, 1, 16, 16, 1, 1, 1, 16, 16, 0, 0, 1, 1, 1, 1, 1}, Type: "f32", Compute: "f32",
