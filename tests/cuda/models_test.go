@@ -74,7 +74,7 @@ var layouts = map[string]func(o *pass.Options){
 }
 
 // quick are the trials without GTC_LONG.
-var quick = []struct{ file, layout, precision string }{ // the first two are checked
+var quick = []struct{ file, layout, precision string }{ // the first is checked
 	{"mlp.onnx", "one", "fp32"}, {"gpt_loss_inside.opt.onnx", "one", "fp32"},
 	{"mlp.dynamo.onnx", "dp2", "fp32"}, {"mlp.opt.onnx", "tp2", "fp32"}, {"gpt_loss_inside.onnx", "pp2", "fp32"},
 	{"gpt2_tiny.opt.onnx", "one", "bf16"}, {"convnet_bn.onnx", "one", "fp32"}, {"lstm_lm.onnx", "one", "fp32"},
