@@ -86,13 +86,14 @@ one_file() {
 	fi
 }
 
-# The tolerance of a check. fp32 is that of every target. tf32 has 10 bits of mantissa in the operands of products, half
-# precision 10 or 7 everywhere: rounding alone moves results by that much. Batch normalisation in bf16 amplifies it: its gradients
-# are differences of large sums; on the CPU, too, they are off by 0.1.
+# The tolerance of a check. fp32 is that of every target. Half precision is held to what the same programs keep on the CPU: its
+# roundings, of 8 or 11 bits, and that is the size of the numbers. tf32 and fp16 round to 11 bits, too, but near zero that
+# decides for one side of a ReLU here and there, so that gradients of mlp are off by 3e-2. Batch normalisation in bf16 amplifies
+# roundings: its gradients are differences of large sums, off by 0.1 on the CPU, too.
 tolerance() {
 	case $1 in
 	*-fp32-*) echo 1e-4 ;;
-	*-tf32-*) echo 5e-3 ;;
+	*-tf32-* | *-fp16-*) echo 5e-2 ;;
 	convnet_bn-* | *resnet-* | unet_tiny-*) echo 0.2 ;;
 	*) echo 2e-2 ;;
 	esac

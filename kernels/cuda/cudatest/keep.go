@@ -94,7 +94,7 @@ func (c *Case) carried(start [][]byte) *carry.Case {
 			results = append(results, Typed{Buffer: i, Elems: len(start[i]) / d.Size(), DType: d})
 		}
 	}
-	if c.Err != nil || len(results) == 0 {
+	if c.Err != nil || len(results) == 0 || len(c.Plan.Kernels) == 0 {
 		return nil
 	}
 	k := &carry.Case{Name: c.Name, Status: c.Status}
