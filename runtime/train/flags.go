@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -198,6 +199,9 @@ func parseFlags(args []string, out io.Writer) (*config, error) {
 			return nil, err
 		}
 		if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+			if slices.Contains(compiledIn, strings.ReplaceAll(name, "_", "-")) {
+				return nil, usagef("--%s is compiled in; give it to gtc compile", name)
+			}
 			return nil, usagef("unknown flag --%s%s (--help lists the flags)", name, meant(fs, name))
 		}
 		return nil, usagef("%w (--help lists the flags)", err)
@@ -210,6 +214,10 @@ func parseFlags(args []string, out io.Writer) (*config, error) {
 	}
 	return c, usage(c.check())
 }
+
+// compiledIn are flags of gtc compile that one may look for here.
+var compiledIn = []string{"arch", "batch", "betas", "clip-norm", "comm", "dp", "freeze", "grad-dtype", "lora", "loss", "loss-scale", "microbatches",
+	"momentum", "optimizer", "pp", "precision", "reproducible", "schedule", "target", "tp", "train", "warmup", "weight-decay", "zero"}
 
 // meant proposes the flag that is spelled most like name; "" when none is close.
 func meant(fs *flag.FlagSet, name string) string {

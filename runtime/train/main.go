@@ -258,7 +258,7 @@ func (s *session) connect(device bool) (local int, err error) {
 	if device && s.comm == overNCCL { // for what works on the device; the rest is small
 		opt.Transport = comm.TransportAuto
 	}
-	byHand := opt.World <= 1 // one process for each rank
+	byHand := opt.World <= 1 && s.env.getenv("RANK") == "" // one process for each rank, not torchrun's only one
 	if byHand {
 		opt.World, opt.Rank, opt.LocalRank, s.number = x.Ranks, x.rank, x.rank, x.rank
 		if opt.Port == 0 {
@@ -266,7 +266,7 @@ func (s *session) connect(device bool) (local int, err error) {
 		}
 	}
 	if opt.World != x.Ranks {
-		return 0, usagef("this program was compiled for %d ranks, the launcher started %d", x.Ranks, opt.World)
+		return 0, usagef("this program was compiled for %d ranks, the launcher started %d (WORLD_SIZE)", x.Ranks, opt.World)
 	}
 	if opt.Rank != x.rank {
 		return 0, &alone{usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.rank, opt.Rank)}

@@ -231,6 +231,21 @@ func TestErrorsAreToldOnce(t *testing.T) {
 	}
 }
 
+// A launcher that starts fewer ranks than the program has is told so: the others will not come.
+func TestLauncherOfOne(t *testing.T) {
+	dir, data := newToy().folder(t, 50)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(exe, "--dir", dir, "--data", data, "--timeout", "20s")
+	c.Env = append(os.Environ(), "GTC_TOY=2 1 0 0 0", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0")
+	out, _ := c.CombinedOutput()
+	if c.ProcessState.ExitCode() != ExitUsage || !strings.Contains(string(out), "compiled for 2 ranks, the launcher started 1 (WORLD_SIZE)") {
+		t.Errorf("exit code %d: %s", c.ProcessState.ExitCode(), out)
+	}
+}
+
 func TestARankAloneSaysHowToStartAll(t *testing.T) {
 	m := newToy()
 	dir, data := m.folder(t, 50)

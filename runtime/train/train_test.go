@@ -258,6 +258,7 @@ func TestErrorsAreClear(t *testing.T) {
 		{"--data " + data + " --checkpoint-dir " + data, 2, "checkpoints cannot be saved"},
 		{"--inputs " + other, 2, "go together"},
 		{"--bogus", 2, "unknown flag --bogus (--help"},
+		{"--precision bf16", 2, "--precision is compiled in; give it to gtc compile"},
 		{"--epoch 3", 2, "unknown flag --epoch (did you mean --epochs?)"},
 	} {
 		o := m.job(t, dir, nil, nil, strings.Fields(c.args)...)
