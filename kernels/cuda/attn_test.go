@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -330,10 +331,8 @@ var attnShapes = []attnCase{
 	{t: dtype.F16, batch: 1, heads: 4, kvHeads: 2, sq: 130, sk: 77, d: 32, dv: 64, layout: "bhsd"},
 	{t: dtype.BF16, batch: 2, heads: 3, kvHeads: 1, sq: 33, sk: 150, d: 40, dv: 40, causal: 118, mask: "keys", maskType: dtype.F32},
 	{t: dtype.F16, batch: 1, heads: 2, kvHeads: 1, sq: 129, sk: 65, d: 80, dv: 48, mask: "all", maskType: dtype.F16},
-	{t: dtype.BF16, batch: 1, heads: 1, kvHeads: 1, sq: 70, sk: 100, d: 96, dv: 96, mask: "dead", maskType: dtype.F32},
 	{t: dtype.BF16, batch: 1, heads: 1, kvHeads: 1, sq: 20, sk: 9, d: 64, dv: 64, mask: "least", maskType: dtype.F32},
 	{t: dtype.BF16, batch: 1, heads: 2, kvHeads: 2, sq: 90, sk: 90, d: 192, dv: 128, causal: 1},
-	{t: dtype.F16, batch: 1, heads: 1, kvHeads: 1, sq: 40, sk: 101, d: 256, dv: 256, causal: 62},
 	{t: dtype.BF16, batch: 1, heads: 1, kvHeads: 1, sq: 1, sk: 1, d: 8, dv: 8},
 	{t: dtype.BF16, batch: 1, heads: 1, kvHeads: 1, sq: 65, sk: 66, d: 24, dv: 16, scale: -0.3},
 	{t: dtype.BF16, batch: 1, heads: 2, kvHeads: 2, sq: 70, sk: 70, d: 64, dv: 64, causal: 1, odd: true},
@@ -341,19 +340,29 @@ var attnShapes = []attnCase{
 	{t: dtype.F32, batch: 2, heads: 2, kvHeads: 2, sq: 70, sk: 70, d: 64, dv: 64, causal: 1, layout: "fused"},
 	{t: dtype.F32, batch: 1, heads: 4, kvHeads: 2, sq: 50, sk: 130, d: 20, dv: 16, mask: "all", maskType: dtype.F32},
 	{t: dtype.F32, batch: 1, heads: 1, kvHeads: 1, sq: 9, sk: 70, d: 300, dv: 140, layout: "bhsd", mask: "dead", maskType: dtype.F32},
-	{t: dtype.F32, batch: 1, heads: 1, kvHeads: 1, sq: 5, sk: 70, d: 33, dv: 34, causal: 66},
 	{t: dtype.BF16, batch: 1, heads: 2, kvHeads: 1, sq: 300, sk: 310, d: 64, dv: 64, causal: 11, window: 40},
+	{t: dtype.F32, batch: 1, heads: 1, kvHeads: 1, sq: 7, sk: 9, d: 4, dv: 4, mask: "least", maskType: dtype.F32},
+}
+
+// seldomShapes are the cases that only GTC_LONG=1 adds.
+var seldomShapes = []attnCase{
+	{t: dtype.BF16, batch: 1, heads: 1, kvHeads: 1, sq: 70, sk: 100, d: 96, dv: 96, mask: "dead", maskType: dtype.F32},
+	{t: dtype.F16, batch: 1, heads: 1, kvHeads: 1, sq: 40, sk: 101, d: 256, dv: 256, causal: 62},
+	{t: dtype.F32, batch: 1, heads: 1, kvHeads: 1, sq: 5, sk: 70, d: 33, dv: 34, causal: 66},
 	{t: dtype.F32, batch: 1, heads: 2, kvHeads: 1, sq: 300, sk: 310, d: 32, dv: 32, causal: 11, window: 40},
 	{t: dtype.BF16, batch: 1, heads: 1, kvHeads: 1, sq: 150, sk: 70, d: 128, dv: 128, causal: 1, window: 9},
-	{t: dtype.F32, batch: 1, heads: 1, kvHeads: 1, sq: 7, sk: 9, d: 4, dv: 4, mask: "least", maskType: dtype.F32},
 }
 
 // TestAttention runs both passes of every shape on this processor, with the checks for races and bounds on.
 func TestAttention(t *testing.T) {
 	var all []*cudatest.Case
 	var data []*attnData
-	for i := range attnShapes {
-		c := &attnShapes[i]
+	shapes := attnShapes
+	if long {
+		shapes = slices.Concat(attnShapes, seldomShapes)
+	}
+	for i := range shapes {
+		c := &shapes[i]
 		if c.scale == 0 {
 			c.scale = 1 / math.Sqrt(float64(c.d))
 		}
@@ -362,7 +371,7 @@ func TestAttention(t *testing.T) {
 		data, all = append(data, x), append(all, fwd, bwd)
 	}
 	cudatest.RunAll(t, all)
-	for i, c := range attnShapes {
+	for i, c := range shapes {
 		c.check(t, data[i], all[2*i], all[2*i+1])
 	}
 }

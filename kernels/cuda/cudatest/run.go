@@ -1,5 +1,4 @@
-// Package cudatest runs kernels of the CUDA target inside tests: on this processor, with all checks of kernels/cuda/standin,
-// and compiles them for GPUs where NVRTC is installed.
+// Package cudatest runs kernels of the CUDA target inside tests: on this processor, with all checks of kernels/cuda/standin.
 package cudatest
 
 import (
