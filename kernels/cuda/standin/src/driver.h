@@ -138,6 +138,18 @@ class Enter {
 Stream* stream_of(void* handle);
 Event* event_of(void* handle);
 
+// EnterStream and EnterEvent begin a call on a stream or an event: the result tells of a handle that is none, too.
+class EnterStream : public Enter {
+       public:
+	explicit EnterStream(void* handle);
+	Stream* stream = nullptr;
+};
+class EnterEvent : public Enter {
+       public:
+	explicit EnterEvent(void* handle);
+	Event* event = nullptr;
+};
+
 // submit adds an op to a stream, or to the graph that is captured there.
 Result submit(Stream* s, Op op);
 // enqueue adds it to the stream's queue.

@@ -107,14 +107,11 @@ GTC_API int cuStreamBeginCapture_v2(void* stream, int mode) {
 }
 
 GTC_API int cuStreamEndCapture(void* stream, void** graph) {
-	Enter e;
+	EnterStream e(stream);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Stream* s = stream_of(stream);
-	if (s == nullptr) {
-		return kInvalidHandle;
-	}
+	Stream* s = e.stream;
 	*graph = nullptr;
 	std::shared_ptr<Capture> c = s->capture;
 	if (c == nullptr) {

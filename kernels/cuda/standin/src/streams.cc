@@ -113,15 +113,24 @@ Stream* stream_of(void* handle) {
 
 Event* event_of(void* handle) { return events.count((Event*)handle) ? (Event*)handle : nullptr; }
 
+EnterStream::EnterStream(void* handle) {
+	if (result == kSuccess && (stream = stream_of(handle)) == nullptr) {
+		result = kInvalidHandle;
+	}
+}
+
+EnterEvent::EnterEvent(void* handle) {
+	if (result == kSuccess && (event = event_of(handle)) == nullptr) {
+		result = kInvalidHandle;
+	}
+}
+
 static Result copy(uintptr_t to, uintptr_t from, size_t n, void* stream, bool to_device, bool from_device) {
-	Enter e;
+	EnterStream e(stream);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Stream* s = stream_of(stream);
-	if (s == nullptr) {
-		return kInvalidHandle;
-	}
+	Stream* s = e.stream;
 	if (n == 0) {
 		return kSuccess;
 	}
@@ -134,14 +143,11 @@ static Result copy(uintptr_t to, uintptr_t from, size_t n, void* stream, bool to
 }
 
 static Result fill(uintptr_t at, size_t n, size_t width, uint32_t value, void* stream) {
-	Enter e;
+	EnterStream e(stream);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Stream* s = stream_of(stream);
-	if (s == nullptr) {
-		return kInvalidHandle;
-	}
+	Stream* s = e.stream;
 	if (n > 0 && (device_range(at, n * width) == nullptr || at % width != 0)) {
 		return kInvalidValue;
 	}
@@ -180,14 +186,11 @@ GTC_API int cuMemsetD16Async(uintptr_t at, unsigned short x, size_t n, void* s) 
 GTC_API int cuMemsetD32Async(uintptr_t at, unsigned x, size_t n, void* s) { return fill(at, n, 4, x, s); }
 
 GTC_API int cuMemcpy2DAsync_v2(const Copy2D* given, void* stream) {
-	Enter e;
+	EnterStream e(stream);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Stream* s = stream_of(stream);
-	if (s == nullptr) {
-		return kInvalidHandle;
-	}
+	Stream* s = e.stream;
 	Copy2D c = *given;
 	if (c.width == 0 || c.height == 0) {
 		return kSuccess;
@@ -209,14 +212,11 @@ GTC_API int cuMemcpy2DAsync_v2(const Copy2D* given, void* stream) {
 }
 
 GTC_API int cuLaunchHostFunc(void* stream, void (*function)(void*), void* argument) {
-	Enter e;
+	EnterStream e(stream);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Stream* s = stream_of(stream);
-	if (s == nullptr) {
-		return kInvalidHandle;
-	}
+	Stream* s = e.stream;
 	Op op;
 	op.work = [=](Context*) { function(argument); };
 	return submit(s, std::move(op));
@@ -255,14 +255,11 @@ GTC_API int cuStreamDestroy_v2(void* stream) {
 }
 
 GTC_API int cuStreamSynchronize(void* stream) {
-	Enter e;
+	EnterStream e(stream);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Stream* s = stream_of(stream);
-	if (s == nullptr) {
-		return kInvalidHandle;
-	}
+	Stream* s = e.stream;
 	if (s->capture != nullptr) {
 		return invalidate(s);
 	}
@@ -271,14 +268,11 @@ GTC_API int cuStreamSynchronize(void* stream) {
 }
 
 GTC_API int cuStreamQuery(void* stream) {
-	Enter e;
+	EnterStream e(stream);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Stream* s = stream_of(stream);
-	if (s == nullptr) {
-		return kInvalidHandle;
-	}
+	Stream* s = e.stream;
 	if (s->capture != nullptr) {
 		return invalidate(s);
 	}
@@ -374,14 +368,11 @@ GTC_API int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
 }
 
 GTC_API int cuEventSynchronize(void* event) {
-	Enter e;
+	EnterEvent e(event);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Event* v = event_of(event);
-	if (v == nullptr) {
-		return kInvalidHandle;
-	}
+	Event* v = e.event;
 	if (v->capture != nullptr) {
 		return kCaptureUnsupported;
 	}
@@ -392,14 +383,11 @@ GTC_API int cuEventSynchronize(void* event) {
 }
 
 GTC_API int cuEventQuery(void* event) {
-	Enter e;
+	EnterEvent e(event);
 	if (e.result != kSuccess) {
 		return e.result;
 	}
-	Event* v = event_of(event);
-	if (v == nullptr) {
-		return kInvalidHandle;
-	}
+	Event* v = e.event;
 	if (v->capture != nullptr) {
 		return kCaptureUnsupported;
 	}
