@@ -180,6 +180,9 @@ gtc() {
 rival() {
 	local line m
 	[ -n "$torch_pid" ] && [ "$(left)" -gt 0 ] || return 1
+	if [ "$1$2" = compile1 ] && ! room "$name: torch $1" "$([ "$name" = gpt1b3 ] && echo 75 || echo 35)"; then
+		return 1
+	fi
 	echo "$1" >&"$to_torch" || return 1
 	if ! IFS= read -r -t "$(($(left) < 100 ? $(left) : 100))" -u "$from_torch" line; then
 		say "$name: PyTorch $1 gave nothing: $(tail -n 2 "$tmp/torch.err" | cut -c 1-300)"
@@ -221,10 +224,20 @@ ratio() {
 # first measures the time from the start of the process to the end of its first step, without and with what autotuning keeps.
 first() {
 	local how
+	[ "$name" != gpt1b3 ] || return 0 # whose weights take their time each time
 	for how in uncached cached; do
 		trained "first.$name.$how" "$folder" 1 1 || return
 		say "$name first step $(awk '/"event":"step"/ { printf "%.2f", $1 / 1e6; exit }' "$tmp/first.$name.$how") s after the start of the process, autotune $how"
 	done
+}
+
+# profile tells where the time of a step goes, with a wait after each call: its sum is more than a step takes.
+profile() {
+	[ "$(left)" -ge 20 ] || return
+	GTC_PROFILE=1 trained "profile.$name" "$folder" "$((every * 2))" "$every" || return
+	say "$name, where the time goes (call by call: $out/profile.$name):"
+	cp "$tmp/errors" "$out/profile.$name"
+	awk '/ by call / { exit } /^ / { print }' "$tmp/errors" | cut -c 1-110 | head -n 24 | tee -a "$results"
 }
 
 # watch samples what nvidia-smi says is in use while a round runs.
@@ -262,11 +275,13 @@ compare() {
 		[ $round -eq 1 ] || [ "$(left)" -ge 25 ] || break
 		if [ $round -eq 1 ]; then start || say "$name: no PyTorch here"; else gtc 2; fi
 		for v in "$@"; do
+			[ $round -eq 1 ] || [ -s "$tmp/$name.$v" ] || continue
 			rival "$v" $round && ratio "$v"
 		done
 		[ -n "$torch_pid" ] || break
 	done
 	quit
+	profile
 }
 
 # pace chooses how many steps are trained, and how many between two looks at the clock: looking ends what is queued.
