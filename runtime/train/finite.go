@@ -25,16 +25,39 @@ func (t *trainer) diverged() error {
 	return t.divergedAt(t.step)
 }
 
-// divergedAt is diverged for the step that the loss is of.
+// divergedAt is diverged for the step that the loss is of. With a dynamic loss scale a step whose loss and gradients are not
+// finite was skipped and halves the scale, as GradScaler of PyTorch does; the parameters are as they were, and the next step
+// may do. Below 1 a smaller scale is no remedy: gradients are smaller than those of the loss itself.
 func (t *trainer) divergedAt(step int64) error {
 	if finite(t.loss) || t.cfg.allowNaN {
 		return nil
+	}
+	why := ""
+	if t.lossScale != nil && t.overflowed {
+		if t.scale >= 1 {
+			return nil
+		}
+		why = fmt.Sprintf(" in a step that was skipped, and skipped steps have halved the loss scale to %g, below 1", t.scale)
 	}
 	more := ""
 	if t.skippedSteps != nil { // no learning rate mends an activation that f16 does not hold
 		more = "\n  --precision fp16 has no numbers above 65504, --precision bf16 has; with --allow-nan, steps whose gradients are not finite are skipped"
 	}
-	return &divergence{fmt.Sprintf("step %d: the loss is %v: training stopped, %s%s%s", step, t.loss, t.kept(), remedies, more)}
+	return &divergence{fmt.Sprintf("step %d: the loss is %v%s: training stopped, %s%s%s", step, t.loss, why, t.kept(), remedies, more)}
+}
+
+// skippedBefore reads how many steps were skipped before the first of this run, to see whether that is skipped.
+func (t *trainer) skippedBefore() error {
+	for i := range t.plan.prog.Tensors {
+		if x := &t.plan.prog.Tensors[i]; x.Name == skippedState && x.Role == "state" {
+			b, err := t.m.contents(x)
+			if err != nil {
+				return err
+			}
+			t.skipped = firstValue(b, x.DType)
+		}
+	}
+	return nil
 }
 
 // kept says which checkpoints remain.

@@ -53,6 +53,48 @@ func TestANaNLossStops(t *testing.T) {
 	}
 }
 
+// A loss that is no number goes by where a dynamic loss scale skips the step, until the scale is below 1; also after a resume,
+// which knows how many were skipped before, on two ranks, and on a device, which is looked at later.
+func TestASkippedStepGoesOn(t *testing.T) {
+	m := newToy()
+	m.wild = []int{3, 5}
+	dir, data := m.folder(t, 50)
+	args := []string{"--data", data, "--steps", "9", "--save-every", "4"}
+	o := m.ok(t, dir, args...)
+	if !strings.Contains(o.out, "scale 1, 2 skipped") || !strings.Contains(o.err, "the loss is +Inf at step 3, which is skipped") {
+		t.Errorf("%s%s", o.out, o.err)
+	}
+	m.wild = []int{12, 15} // after 2 of the first run; 12 comes with a scale of 0.5
+	o = m.job(t, dir, nil, nil, append(args, "--resume", "--steps", "20")...)
+	want := "step 12: the loss is +Inf in a step that was skipped, and skipped steps have halved the loss scale to 0.5, below 1: training stopped"
+	if o.code[0] != ExitFailed || !strings.Contains(o.err, want) {
+		t.Errorf("%v: no %q in %s", o.code, want, o.err)
+	}
+	m.dp = 2
+	m.wild = []int{1, 2}
+	m.ok(t, dir, "--data", data, "--steps", "4", "--checkpoint-dir=none")
+	if o := m.onFake(t, dir, nil, nil, "--data", data, "--steps", "4", "--checkpoint-dir=none"); o.code[0] != 0 {
+		t.Errorf("on a device: %v %s", o.code, o.err)
+	}
+	m.wild = []int{1, 2, 3}
+	for name, o := range map[string]outcome{"processor": m.job(t, dir, nil, nil, args...), "device": m.onFake(t, dir, nil, nil, args...)} {
+		if o.code[0] != ExitFailed || !strings.Contains(o.err, "step 3: the loss is +Inf in a step that was skipped") {
+			t.Errorf("%s: %v %s", name, o.code, o.err)
+		}
+	}
+}
+
+// Gradients that are finite are no reason to go on: the loss is wrong all the same.
+func TestALossAloneStops(t *testing.T) {
+	m := newToy()
+	m.wild, m.poison = []int{}, 3
+	dir, data := m.folder(t, 50)
+	o := m.job(t, dir, nil, nil, "--data", data, "--steps", "9", "--checkpoint-dir=none")
+	if o.code[0] != ExitFailed || !strings.Contains(o.err, "step 4: the loss is NaN: training stopped") {
+		t.Errorf("%v %s", o.code, o.err)
+	}
+}
+
 // GTC_NAN names the sample whose input is NaN, not the first operation that meets it.
 func TestANaNInputIsNamed(t *testing.T) {
 	for _, c := range []toy{{dp: 1, micro: 1}, {dp: 2, micro: 2}} {

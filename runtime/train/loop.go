@@ -36,6 +36,7 @@ type trainer struct {
 
 	lossScale, skippedSteps *abi.Tensor // of dynamic loss scaling, else nil
 	scale, skipped          float64     // after the last step; NaN where they are nil
+	overflowed              bool        // the last step was skipped
 
 	loss, rate float64 // of the last step; the learning rate is NaN when the program does not tell
 	apart      localSGD
@@ -108,6 +109,9 @@ func (t *trainer) prepare() (err error) {
 		return err
 	}
 	t.earlier()
+	if err := t.skippedBefore(); err != nil {
+		return err
+	}
 	t.sampler = t.set.Sampler(t.plan.Train.Batch, t.cfg.seed, t.cfg.random)
 	t.sampler.Shuffle = t.sampler.Shuffle && t.cfg.shuffle
 	t.sampler.DropLast = t.cfg.dropLast || !t.plan.Train.Weighted
@@ -350,6 +354,7 @@ func (t *trainer) results() [numResults]*abi.Tensor {
 
 // keep makes the results of a step the last ones.
 func (t *trainer) keep(step int64, v [numResults]float64) error {
+	t.overflowed = v[3] > t.skipped
 	t.loss, t.scale, t.skipped, t.rate = v[0], v[2], v[3], v[4]
 	if t.count == nil {
 		return nil

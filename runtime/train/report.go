@@ -171,7 +171,11 @@ func (r *reporter) step(t *trainer, took time.Duration) {
 	r.sinceN++
 	if !r.nanNoted && !finite(t.loss) {
 		r.nanNoted = true
-		r.note("the loss is %v at step %d: GTC_NAN=1 finds the first operation that makes a NaN", t.loss, t.step)
+		text := ""
+		if t.overflowed {
+			text = ", which is skipped"
+		}
+		r.note("the loss is %v at step %d%s: GTC_NAN=1 finds the first operation that makes a NaN", t.loss, t.step, text)
 	}
 	due := t.step%r.every == 0 || t.step == r.total
 	if r.line && (due || time.Since(r.drawn) > 200*time.Millisecond) && time.Since(r.drawn) > 50*time.Millisecond || !r.line && due {

@@ -161,6 +161,9 @@ func anew(x *abi.Tensor) bool { return x.Merge == abi.MergeSum || x.Merge == abi
 // lossScale begins the names of the state of loss scaling (passes/pass.LossScale), which programs have with --precision fp16 only.
 const lossScale = "loss_scale"
 
+// skippedState is the one that counts skipped steps (passes/pass.SkippedSteps).
+const skippedState = lossScale + "_skipped"
+
 // kindOf is a state's name without the parameter's: optim/momentum.
 func kindOf(name string) string {
 	if parts := strings.SplitN(name, "/", 3); len(parts) == 3 {

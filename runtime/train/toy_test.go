@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -24,7 +25,8 @@ type toy struct {
 	dp, micro, batch, dim int
 	whose                 bool // evaluation sums are each rank's own
 	refuse                int64
-	poison                int // step at which the update makes a NaN, 0 never
+	poison                int   // step at which the update makes a NaN, 0 never
+	wild                  []int // steps with a loss that is no number, which a dynamic loss scale skips; nil: there is no scale
 	rank                  int
 	lr                    string                     // the option; "" is 0.05
 	sum                   string                     // of the model; "" is "feed"
@@ -59,6 +61,9 @@ func (t *toy) program(tb testing.TB) *Program {
 		t.place("optim/momentum/w", "state", "f32", "", d), t.place("step", "state", "i64", ""),
 		t.place("accum/w", "state", "f32", "", d+2),
 	}
+	if t.wild != nil {
+		tensors = append(tensors, t.place("loss_scale", "state", "f32", ""), t.place("loss_scale_skipped", "state", "i64", ""))
+	}
 	if t.dp > 1 {
 		for i := range 2 {
 			tensors[i].ShardAxes = make([]string, len(tensors[i].Dims))
@@ -84,6 +89,11 @@ func (t *toy) program(tb testing.TB) *Program {
 		{Name: FuncEval, Inputs: inputs, Results: []abi.Tensor{scalar("loss_sum", sums.Offset), scalar("count", sums.Offset+4), scalar("correct", sums.Offset+8)}},
 		{Name: FuncForward, Inputs: inputs[:1], Results: []abi.Tensor{out}},
 	}}
+	if t.wild != nil {
+		r := &prog.Funcs[0].Results
+		*r = append(*r, scalar("loss_scale", t.arena["loss_scale"]), scalar("skipped", t.place("skipped", "", "f32", "").Offset))
+		prog.ArenaBytes = t.size
+	}
 	man := abi.Manifest{Version: abi.Version, Model: "toy.onnx", ModelSum: or(t.sum, "feed"), Ranks: t.dp, RankProgram: make([]int, t.dp),
 		Mesh: []abi.Axis{{Name: "dp", Size: t.dp}}, Options: map[string]string{"lr": "0.05", "dp": fmt.Sprint(t.dp)},
 		Train: abi.Train{Batch: t.batch, RankBatch: rows, DP: t.dp, Microbatches: t.micro, Optimizer: "sgd", LR: 0.05, Weighted: true, Tokens: 1, Metric: "accuracy"}}
@@ -160,6 +170,14 @@ func (t *toy) update(b unsafe.Pointer, rows int) {
 	g, w := t.f32(b, "bucket", t.dim+2), t.f32(b, "w", t.dim)
 	m, mean, x := t.f32(b, "optim/momentum/w", t.dim), t.f32(b, "mean", t.dim), t.f32(b, "x", rows*t.dim)
 	step := (*int64)(unsafe.Add(b, t.arena["step"]))
+	if t.wild != nil {
+		skip := slices.Contains(t.wild, int(*step)+1)
+		if t.scaled(b, skip); skip {
+			g[t.dim] = float32(math.Inf(1))
+			*step++
+			return
+		}
+	}
 	for k := range w {
 		m[k] = 0.9*m[k] + g[k]/g[t.dim+1]
 		w[k] -= 0.05 * m[k]
@@ -170,6 +188,19 @@ func (t *toy) update(b unsafe.Pointer, rows int) {
 		w[1] = float32(math.NaN())
 	}
 	t.f32(b, "lr", 1)[0] = 0.05
+}
+
+// scaled keeps the loss scale, which begins with 4.
+func (t *toy) scaled(b unsafe.Pointer, skip bool) {
+	scale, n := t.f32(b, "loss_scale", 1), (*int64)(unsafe.Add(b, t.arena["loss_scale_skipped"]))
+	if scale[0] == 0 {
+		scale[0] = 4
+	}
+	if skip {
+		scale[0] /= 2
+		*n++
+	}
+	t.f32(b, "skipped", 1)[0] = float32(*n)
 }
 
 func (t *toy) evalCalls(rows int, sums abi.Tensor) []Call {
