@@ -10,6 +10,7 @@
 # PARTS="kernels models gpt2 mlp8x512 micro resnet50 gpt1b3" selects parts. For a try without a GPU: STEPS, EVERY (steps in all,
 # and between two looks at the clock), DEVICE=cpu (rival.py's), JOBS (processes that check at the same time).
 set -u
+export LC_ALL=C
 kit=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${OUT:-$kit}
 total=${1:-340}
@@ -54,7 +55,7 @@ limited() {
 card() {
 	title card
 	say "$(date -u '+%F %H:%M UTC'), $(uname -sr), $(nproc) processors"
-	nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv 2>&1 | tee -a "$results"
+	limited 10 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv 2>&1 | tee -a "$results"
 	LD_LIBRARY_PATH=bin limited 20 bin/gtc devices 2>&1 | tee -a "$results"
 }
 
@@ -272,7 +273,7 @@ compare() {
 	gtc 1
 	unwatch
 	for round in 1 2; do
-		[ $round -eq 1 ] || [ "$(left)" -ge 25 ] || break
+		[ $round -eq 1 ] || { [ "$name" != gpt1b3 ] && [ "$(left)" -ge 25 ]; } || break # gtc's and PyTorch's 1.3 B may not fit one card
 		if [ $round -eq 1 ]; then start || say "$name: no PyTorch here"; else gtc 2; fi
 		for v in "$@"; do
 			[ $round -eq 1 ] || [ -s "$tmp/$name.$v" ] || continue
@@ -322,7 +323,7 @@ micro() {
 for program in programs/*/; do
 	mkdir -p "$program/bin" && { ln -f bin/ranks "$program/bin/ranks" 2>/dev/null || cp bin/ranks "$program/bin/ranks"; }
 done
-python=$(command -v "${PYTHON:-python3}" || true)
+python=$(command -v "${PYTHON:-python3}" || command -v python || true)
 for part in $parts; do
 	case $part in
 	card | kernels | models | micro) "$part" ;;
