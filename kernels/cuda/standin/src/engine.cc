@@ -85,7 +85,7 @@ static void begin_launch(Worker* w, const gtc_image_launch* l) {
 	blockDim = gtc_host_index{l->block[0], l->block[1], l->block[2]};
 }
 
-// limit is how many seconds a block may take under checks: GTC_HOST_SECONDS, or 60.
+// limit is how many seconds of the processor a block may take under checks: GTC_HOST_SECONDS, or 60.
 static double limit() {
 	static const char* const text = getenv("GTC_HOST_SECONDS");
 	return text != nullptr ? atof(text) : 60;
