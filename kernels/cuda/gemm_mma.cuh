@@ -141,9 +141,22 @@ template <typename T> GTC_FN void mma_step(float (&d)[4], const u32 (&a)[4], con
 		mma_1688_tf32(d, a, b);
 }
 
-// mma_multiply adds a slab's products to acc, and, where edge is, to sums those with ones in place of B (SUMS is 1) or A (2).
+// MmaSums shares the sums of rows (SUMS is 1) or columns (2) out among the warps that read the same of them: of their ALL pieces,
+// one has every PARTS-th.
+template <class T, int SUMS> struct MmaSums {
+	static constexpr int ALL = SUMS == 2 ? T::NI : T::MI, PARTS = SUMS == 2 ? T::WM : T::WN, COUNT = ceil_div(ALL, PARTS);
+
+	static GTC_FN int part()
+	{
+		const int warp = threadIdx.x / 32;
+		return SUMS == 2 ? warp / T::WN : warp % T::WN;
+	}
+};
+
+// mma_multiply adds a slab's products to acc, and to sums those of the warp's part, if that is not negative, with ones in place of B
+// (SUMS is 1) or A (2).
 template <class T, class L, class R, typename X, bool LC, bool RC, int SUMS, int N>
-GTC_FN void mma_multiply(float (&acc)[T::MI * T::NI][4], float (&sums)[N][4], bool edge, const X *a, const X *b)
+GTC_FN void mma_multiply(float (&acc)[T::MI * T::NI][4], float (&sums)[N][4], int part, const X *a, const X *b)
 {
 	constexpr u32 ONE = same<X, bf16>::value ? 0x3f803f80u : same<X, f16>::value ? 0x3c003c00u : 0x3f800000u;
 	constexpr int STEP = sizeof(X) == 2 ? 16 : 8;
@@ -165,15 +178,17 @@ GTC_FN void mma_multiply(float (&acc)[T::MI * T::NI][4], float (&sums)[N][4], bo
 				mma_step<X>(acc[i * T::NI + j], x[i], z);
 			}
 		if constexpr (SUMS != 0) {
-			if (edge) {
+			if (part >= 0) {
 				const u32 ones[4] = {ONE, ONE, ONE, ONE}, few[2] = {ONE, ONE};
 #pragma unroll
-				for (int i = 0; i < N; i++) {
+				for (int i = 0; i < MmaSums<T, SUMS>::ALL; i++) {
+					if (i % MmaSums<T, SUMS>::PARTS != part)
+						continue;
 					if constexpr (SUMS == 1) {
-						mma_step<X>(sums[i], x[i], few);
+						mma_step<X>(sums[i / T::WN], x[i], few);
 					} else {
 						const u32 z[2] = {y[i / 2][i % 2 * 2], y[i / 2][i % 2 * 2 + 1]};
-						mma_step<X>(sums[i], ones, z);
+						mma_step<X>(sums[i / T::WM], ones, z);
 					}
 				}
 			}
@@ -181,23 +196,25 @@ GTC_FN void mma_multiply(float (&acc)[T::MI * T::NI][4], float (&sums)[N][4], bo
 	}
 }
 
-// mma_edge brings the sums of the warps at the edge to shared memory, and their parts on. All columns of sums (rows, where SUMS is
+// mma_edge brings the sums of a block at the edge to shared memory, and their parts on. All columns of sums (rows, where SUMS is
 // 2) are equal.
 template <class T, class E, class Edge, int N, class P> GTC_FN void mma_edge(const P &p, const float (&sums)[N][4], const GemmPlace &at, float *shared)
 {
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	sync();
 #pragma unroll
-	for (int i = 0; i < N; i++) {
-		if (E::SUMS == 1 && warp % T::WN == 0 && lane % 4 == 0) {
+	for (int i = 0; i < MmaSums<T, E::SUMS>::ALL; i++) {
+		if (i % MmaSums<T, E::SUMS>::PARTS != MmaSums<T, E::SUMS>::part())
+			continue;
+		if (E::SUMS == 1 && lane % 4 == 0) {
 			float *s = shared + warp / T::WN * (T::BM / T::WM) + 16 * i + lane / 4;
-			s[0] = sums[i][0];
-			s[8] = sums[i][2];
+			s[0] = sums[i / T::WN][0];
+			s[8] = sums[i / T::WN][2];
 		}
-		if (E::SUMS == 2 && warp / T::WN == 0 && lane / 4 == 0) {
+		if (E::SUMS == 2 && lane / 4 == 0) {
 			float *s = shared + warp % T::WN * (T::BN / T::WN) + 8 * i + lane % 4 * 2;
-			s[0] = sums[i][0];
-			s[1] = sums[i][1];
+			s[0] = sums[i / T::WM][0];
+			s[1] = sums[i / T::WM][1];
 		}
 	}
 	sync();
@@ -242,14 +259,13 @@ template <class S, class T, class E, typename X, class P> GTC_FN void gemm_mma(c
 	using Right = MmaOperand<X, T::BN, T::BK, T::THREADS, S::TB, S::N, S::K, S::SB>;
 	constexpr int BUFFER = Left::SIZE + Right::SIZE;
 	GTC_DYNAMIC_SHARED(X, shared);
-	const GemmPlace at = gemm_place<S, T::BM, T::BN, T::SPLITS>(blockIdx.x);
-	const X *a = p.a + at.batch * S::SA, *b = p.b + at.batch * S::SB;
+	const GemmPlace from = gemm_place<S, T::BM, T::BN, T::SPLITS>(blockIdx.x);
+	const X *a = p.a + from.batch * S::SA, *b = p.b + from.batch * S::SB;
 	Left left;
 	Right right;
 	using Edge = GemmEdge<S, E, T::BM, T::BN, T::SPLITS, T::THREADS>;
-	constexpr int SUMS = E::SUMS == 2 ? T::NI : T::MI;
-	const int warp = threadIdx.x / 32;
-	const bool edge = E::SUMS != 0 && Edge::here(at), mine = edge && (E::SUMS == 1 ? warp % T::WN : warp / T::WN) == 0;
+	constexpr int SUMS = MmaSums<T, E::SUMS>::COUNT;
+	const int part = E::SUMS != 0 && Edge::here(from) ? MmaSums<T, E::SUMS>::part() : -1;
 	float acc[T::MI * T::NI][4], sums[SUMS][4];
 #pragma unroll
 	for (int j = 0; j < 4; j++) {
@@ -260,43 +276,47 @@ template <class S, class T, class E, typename X, class P> GTC_FN void gemm_mma(c
 		for (int i = 0; i < SUMS; i++)
 			sums[i][j] = 0;
 	}
-	const int first = at.slice * PART, end = first + PART < SLABS ? first + PART : SLABS;
+	const int first = from.slice * PART, end = first + PART < SLABS ? first + PART : SLABS;
 	for (int n = 0; n < T::STAGES - 1; n++) {
 		X *s = shared + n * BUFFER;
 		if (first + n < end) {
-			left.start(s, a, at.row, (first + n) * T::BK);
-			right.start(s + Left::SIZE, b, at.col, (first + n) * T::BK);
+			left.start(s, a, from.row, (first + n) * T::BK);
+			right.start(s + Left::SIZE, b, from.col, (first + n) * T::BK);
 			left.finish(s);
 			right.finish(s + Left::SIZE);
 		}
 		cp_async_commit();
 	}
+	int turn = 0; // the buffer that is multiplied; the one before it is free
+#pragma unroll 1
 	for (int n = first; n < end; n++) {
 		cp_async_wait<T::STAGES - 2>();
 		sync();
 		const int later = n + T::STAGES - 1;
-		const X *now = shared + (n - first) % T::STAGES * BUFFER;
-		X *then = shared + (later - first) % T::STAGES * BUFFER;
+		const X *now = shared + turn * BUFFER;
+		X *then = shared + (turn == 0 ? T::STAGES - 1 : turn - 1) * BUFFER;
+		turn = turn == T::STAGES - 1 ? 0 : turn + 1;
 		if (later < end) {
-			left.start(then, a, at.row, later * T::BK);
-			right.start(then + Left::SIZE, b, at.col, later * T::BK);
+			left.start(then, a, from.row, later * T::BK);
+			right.start(then + Left::SIZE, b, from.col, later * T::BK);
 		}
 		cp_async_commit();
-		mma_multiply<T, Left, Right, X, !S::TA, S::TB, E::SUMS>(acc, sums, mine, now, now + Left::SIZE);
+		mma_multiply<T, Left, Right, X, !S::TA, S::TB, E::SUMS>(acc, sums, part, now, now + Left::SIZE);
 		if (later < end) {
 			left.finish(then);
 			right.finish(then + Left::SIZE);
 		}
 	}
 	cp_async_wait<0>();
+	const GemmPlace at = gemm_place<S, T::BM, T::BN, T::SPLITS>(block_again()); // not kept: registers are short above
 	if constexpr (E::SUMS != 0) {
-		if (edge)
+		if (Edge::here(at))
 			mma_edge<T, E, Edge>(p, sums, at, reinterpret_cast<float *>(shared));
 	}
 	if (!gemm_gather<T::SPLITS, T::THREADS>(mma_flat(acc), p.partial, p.count, at))
 		return;
 	if constexpr (E::SUMS != 0) {
-		if (edge)
+		if (Edge::here(at))
 			Edge::end(p, at);
 	}
 	sync();

@@ -108,6 +108,13 @@ GTC_PTX u32 atomic_cas(u32* p, u32 expected, u32 x) { return atomicCAS(p, expect
 GTC_PTX u64 atomic_cas(u64* p, u64 expected, u64 x) { return atomicCAS(p, expected, x); }
 GTC_PTX u32 atomic_exchange(u32* p, u32 x) { return atomicExch(p, x); }
 
+// block_again is blockIdx.x, asked for again: what it says is not kept in registers from before.
+GTC_PTX int block_again() {
+	int b;
+	asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(b));
+	return b;
+}
+
 // load_volatile reads what other blocks may be writing.
 template <class T> GTC_PTX T load_volatile(const T* p) { return *const_cast<const volatile T*>(p); }
 

@@ -282,6 +282,8 @@ GTC_HOST_ATOMIC u64 atomic_cas(u64* p, u64 expected, u64 x) {
 	return expected;
 }
 
+GTC_PTX int block_again() { return int(blockIdx.x); }
+
 template <class T> GTC_HOST_ATOMIC T load_volatile(const T* p) {
 #ifdef GTC_HOST_CHECK
 	gtc_host_volatile(p, sizeof *p);
