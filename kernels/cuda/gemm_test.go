@@ -97,8 +97,8 @@ func TestGemmCompiles(t *testing.T) {
 	for _, p := range usualProducts {
 		add(p.call())
 	}
-	for _, b := range cuda.GemmBenchmarks() {
-		add(b.Call)
+	for _, c := range cuda.TrainingProducts() {
+		add(c)
 	}
 	usual := len(cases)
 	for _, p := range []ended{{product: product{in: f32, out: f32}, sums: 1}, {product: product{in: f32, out: f32, tf32: true}, sums: 2}, {product: product{in: bf16, out: f32}, sums: 2},
