@@ -8,7 +8,8 @@
 # be cut short. A part that the time left is too short for is left out, and says so. Ends with 1 when a kernel or a model differs.
 #
 # PARTS="kernels models gpt2 mlp8x512 micro resnet50 gpt1b3" selects parts. For a try without a GPU: STEPS, EVERY (steps in all,
-# and between two looks at the clock), DEVICE=cpu (rival.py's), JOBS (processes that check at the same time).
+# and between two looks at the clock), DEVICE=cpu (rival.py's), JOBS (processes that check at the same time), LIMIT (seconds
+# of one check).
 set -u
 export LC_ALL=C
 kit=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -77,7 +78,7 @@ one_file() {
 	local name log rc
 	name=$(basename "$1" .cases)
 	log=$tmp/kernels.$name
-	limited 40 bin/kernels "$1" >"$log" 2>&1
+	limited "${LIMIT:-45}" bin/kernels "$1" >"$log" 2>&1
 	rc=$?
 	if [ $rc -ne 0 ]; then
 		: >"$log.bad"
@@ -119,7 +120,7 @@ one_check() {
 	[ "$5" -eq 1 ] || flags+=(--tp "$5")
 	[ "$3" = fp32 ] || flags+=(--precision "$3" --steps 3) # later steps train on what the roundings have made
 	# Ranks that share a card talk by way of the host, which every version of NCCL leaves them.
-	LD_LIBRARY_PATH=bin GTC_COMM=auto limited 45 bin/gtc check "models/$2" --reference "models/${2%%.*}.npz" --built "programs/$1" \
+	LD_LIBRARY_PATH=bin GTC_COMM=auto limited "${LIMIT:-45}" bin/gtc check "models/$2" --reference "models/${2%%.*}.npz" --built "programs/$1" \
 		--target cuda "${flags[@]}" --tol "$(tolerance "$1")" >"$log" 2>&1
 	rc=$?
 	if [ $rc -eq 0 ]; then
