@@ -35,6 +35,7 @@ type fake struct {
 	noGraphs bool
 	onGraph  func()
 	lost     atomic.Bool
+	closed   chan struct{}
 }
 
 type fakeOp struct {
@@ -81,7 +82,7 @@ func fakeProgram(p *Program, opened func(*fake)) *Program {
 		p.Funcs[name] = calls
 	}
 	p.Device = &Device{Open: func(code *device.Code, o device.Options) (device.Device, error) {
-		d := &fake{mem: make([]byte, o.ArenaBytes+64), kernels: kernels}
+		d := &fake{mem: make([]byte, o.ArenaBytes+64), kernels: kernels, closed: make(chan struct{})}
 		d.mem = d.mem[-uintptr(unsafe.Pointer(&d.mem[0]))&63:][:o.ArenaBytes]
 		d.main = d.stream()
 		if opened != nil {
@@ -149,6 +150,7 @@ func (d *fake) Done(e device.Event) (bool, error) {
 }
 
 func (d *fake) Close() error {
+	close(d.closed)
 	for _, s := range d.streams {
 		close(s.queue)
 	}
@@ -418,8 +420,8 @@ func (f *fakeDirect) Enqueue(c *comm.DeviceCall) error {
 		case comm.OpRecv:
 			err = f.base.Recv(site, mem(call.Dst, call.Bytes), call.DType, call.Root)
 		}
-		if err != nil {
-			s.d.lost.Store(true)
+		if err != nil { // NCCL waits for a rank that is gone until somebody ends it
+			<-s.d.closed
 		}
 	})
 }

@@ -63,6 +63,8 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: only %d commands were found", page, len(commands))
 		}
 		for _, line := range commands {
+			// The page makes an environment from PyPI. Here what is installed serves, or the program takes its kernels as source.
+			line = strings.Replace(line, " --cuda-path nvrtc", "", 1)
 			line = tokenFile.ReplaceAllString(line, scratch+"/$1.bin")
 			if !whole {
 				line = lengthFlag.ReplaceAllString(line, "--steps 2")
