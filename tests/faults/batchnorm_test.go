@@ -1,0 +1,26 @@
+package faults
+
+import "testing"
+
+// Rows about batch normalisation.
+var (
+	normComparisons []comparison
+	normTrainings   = []training{
+		{name: "running_statistics", file: "train_all_bn", flags: allBN, run: inOrder, layouts: []string{""}, verify: statisticsMove},
+	}
+)
+
+var (
+	allBN   = []string{"--batch", "8", "--loss", "cross_entropy", "--optimizer", "adamw", "--lr", "0.1", "--weight-decay", "0.5"}
+	inOrder = []string{"--steps", "5", "--shuffle=false"}
+)
+
+// statisticsMove: five moves of 0.1 towards the statistics of the one batch; the values are PyTorch's in float64, as its
+// authors noted them, with three digits.
+func statisticsMove(t *testing.T, o *outcome) {
+	if n := len(o.events("step")); n != 5 {
+		t.Errorf("%d steps\n%s", n, o.ran)
+	}
+	near(t, "running mean", o.weights["mu"], []float64{0.718, 0.844, 0.696}, 5.1e-4)
+	near(t, "running variance", o.weights["va"], []float64{1.648, 1.532, 1.490}, 5.1e-4)
+}

@@ -1,0 +1,7 @@
+package faults
+
+// Rows about forms of files.
+var (
+	fileComparisons []comparison
+	fileTrainings   []training
+)

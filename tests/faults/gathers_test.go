@@ -1,0 +1,7 @@
+package faults
+
+// Rows about gathers, and where the batch is.
+var (
+	gatherComparisons []comparison
+	gatherTrainings   []training
+)

@@ -1,0 +1,7 @@
+package faults
+
+// Rows about a last batch that is not full.
+var (
+	shortComparisons []comparison
+	shortTrainings   []training
+)
