@@ -12,7 +12,7 @@ var (
 
 var (
 	allBN   = []string{"--batch", "8", "--loss", "cross_entropy", "--optimizer", "adamw", "--lr", "0.1", "--weight-decay", "0.5"}
-	inOrder = []string{"--steps", "5", "--shuffle=false"}
+	inOrder = []string{"--steps", "5", "--shuffle=false", "--log-every", "1"}
 )
 
 // statisticsMove: five moves of 0.1 towards the statistics of the one batch; the values are PyTorch's in float64, as its
