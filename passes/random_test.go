@@ -148,6 +148,7 @@ func randomLayout(r *rand.Rand) *pass.Options {
 	o.Optimizer = pass.Optimizer{Name: names[r.IntN(len(names))], LR: 0.01, WeightDecay: float64(r.IntN(2)) * 0.1}
 	o.Optimizer.Momentum = momentum(o.Optimizer.Name)
 	o.ClipNorm = float64(r.IntN(2))
+	o.GradNorm = true
 	if o.DP > 1 {
 		o.Zero = r.IntN(4)
 	}

@@ -16,7 +16,8 @@
 // torch.nn.utils.clip_grad_norm_. Each rule is in rules.go beside its formula.
 //
 // State tensors are parameters of role State called optim/<kind>/<parameter>, zeros at the start; the step
-// counter is "step" i64[] and counts finished updates. Results: lr f32[] and, with clipping, grad_norm f32[].
+// counter is "step" i64[] and counts finished updates. Results: lr f32[] and, with clipping or Options.GradNorm,
+// grad_norm f32[], that of the mean loss before clipping.
 // The grad/<parameter> results stay, divided, only when Options.Check asks for them.
 package optimizer
 
@@ -61,6 +62,7 @@ func Run(c *pass.Context) (err error) {
 	for _, g := range grads {
 		u.update(g)
 	}
+	u.tellNorm()
 	next := ops.Add(b, u.step, ops.ScalarLike(b, u.step, 1))
 	b.Update(u.step, b.Rename(next, "step.next"))
 	if u.scaling != nil {
@@ -91,7 +93,9 @@ type updater struct {
 	scale *ir.Value // f32[] factor from the summed gradient to the one the rule sees
 	mean  *ir.Value // f32[] 1/count, and unscaled
 
-	scaling *scaling // of the loss, with fp16; else nil
+	scaling *scaling  // of the loss, with fp16; else nil
+	squares *ir.Value // f64[] sum of the squares of the gradients so far, where only grad_norm asks for it
+	norm    *ir.Value // f32[] of all mean gradients together, before clipping; nil until it is known
 
 	consts map[*ir.Value]map[int]*ir.Value // scalars as f32 of n dims, see like
 	once   map[string]*ir.Value            // scalars that all parameters share, see oncef
@@ -160,6 +164,7 @@ func (u *updater) prepare(grads []grad) {
 		return
 	}
 	norm := u.globalNorm(grads)
+	u.norm = norm
 	if clip {
 		b.Result("grad_norm", norm)
 		coef := ops.Div(b, ops.ScalarLike(b, norm, u.c.Opt.ClipNorm), ops.AddScalar(b, norm, 1e-6))
@@ -171,16 +176,10 @@ func (u *updater) prepare(grads []grad) {
 // globalNorm is the 2-norm of all mean gradients together, f32[].
 func (u *updater) globalNorm(grads []grad) *ir.Value {
 	b := u.b
-	var total *ir.Value
 	for _, g := range grads {
-		b.Loc = g.loc
-		sq := ops.Cast(b, u.sumSquares(wide(b, g.sum)), dtype.F64)
-		if total == nil {
-			total = sq
-		} else {
-			total = ops.Add(b, total, sq)
-		}
+		u.addSquares(g)
 	}
+	total := u.squares
 	b.Loc = ir.Loc{Node: "clip", Derived: u.c.Pass}
 	if total == nil { // nothing is trained
 		total = ops.Scalar(b, dtype.F64, 0)
@@ -188,8 +187,41 @@ func (u *updater) globalNorm(grads []grad) *ir.Value {
 	if u.scaling != nil {
 		u.scaling.judge(b, total)
 	}
-	norm := ops.Cast(b, ops.Sqrt(b, total), dtype.F32)
-	return b.Rename(ops.Mul(b, norm, u.mean), "grad_norm")
+	return u.root(total)
+}
+
+// addSquares adds the squares of a gradient to the sum.
+func (u *updater) addSquares(g grad) {
+	u.b.Loc = g.loc
+	sq := ops.Cast(u.b, u.sumSquares(wide(u.b, g.sum)), dtype.F64)
+	if u.squares != nil {
+		sq = ops.Add(u.b, u.squares, sq)
+	}
+	u.squares = sq
+}
+
+// root is the norm of the mean gradients, f32[], from the sum of the squares of the summed ones.
+func (u *updater) root(squares *ir.Value) *ir.Value {
+	norm := ops.Cast(u.b, ops.Sqrt(u.b, squares), dtype.F32)
+	return u.b.Rename(ops.Mul(u.b, norm, u.mean), "grad_norm")
+}
+
+// tellsNorm reports whether grad_norm is a result. With half-precision messages of a pipeline the mean of a gradient must be
+// known before the last gradient is, which a norm that all stages hear of beside the count would prevent (passes/compress).
+func (u *updater) tellsNorm() bool {
+	o := u.c.Opt
+	return o.ClipNorm > 0 || o.GradNorm && !(o.PP > 1 && o.GradComm.DType == "f16")
+}
+
+// tellNorm makes the norm a result.
+func (u *updater) tellNorm() {
+	if u.norm == nil && u.squares != nil {
+		u.b.Loc = ir.Loc{Node: "grad_norm", Derived: u.c.Pass}
+		u.norm = u.root(u.squares)
+	}
+	if u.norm != nil && u.tellsNorm() && u.f.Result("grad_norm") == nil {
+		u.b.Result("grad_norm", u.norm)
+	}
 }
 
 // wide is x in f32 when it is in half precision: squares of gradients and an eps of 1e-8 are zero in f16, so state and
@@ -201,8 +233,12 @@ func wide(b *ir.Builder, x *ir.Value) *ir.Value {
 	return x
 }
 
-// update appends the update of one parameter.
+// update appends the update of one parameter. A norm that nothing waits for is summed up beside the updates, so that a
+// gradient need not stay until the last one is there.
 func (u *updater) update(g grad) {
+	if u.norm == nil && u.tellsNorm() {
+		u.addSquares(g)
+	}
 	u.b.Loc = g.loc
 	r := &run{updater: u, name: g.param.Name, p: wide(u.b, g.param), decays: u.decays(u.opt, g.param)}
 	r.g = ops.Mul(u.b, wide(u.b, g.sum), r.scalar(u.scale))

@@ -185,12 +185,15 @@ func TestSchedules(t *testing.T) {
 }
 
 func TestGradNormIsOfTheMean(t *testing.T) {
-	_, _, norm := train(t, &pass.Options{ClipNorm: 1, Optimizer: pass.Optimizer{LR: 0.1}})
 	var want []float64
 	for _, g := range grads {
 		want = append(want, norm2(g))
 	}
-	near(t, "grad_norm", norm, want)
+	for _, o := range []*pass.Options{{ClipNorm: 1}, {GradNorm: true}, {GradNorm: true, ClipNorm: 1}} {
+		o.Optimizer.LR = 0.1
+		_, _, norm := train(t, o)
+		near(t, "grad_norm", norm, want)
+	}
 }
 
 func TestGlobs(t *testing.T) {

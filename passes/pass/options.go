@@ -32,6 +32,7 @@ type Options struct {
 	Optimizer Optimizer
 	Schedule  Schedule
 	ClipNorm  float64 // global gradient norm bound; 0 none
+	GradNorm  bool    // @step tells the global gradient norm, also without ClipNorm
 
 	DP           int  // data-parallel ranks; default 1
 	TP           int  // tensor-parallel ranks; default 1

@@ -34,18 +34,19 @@ type trainer struct {
 
 	lossSum, count, lr *abi.Tensor // results of the step; count and lr may be nil
 
+	gradNorm                *abi.Tensor // of all mean gradients, before clipping; nil when the program does not tell
 	lossScale, skippedSteps *abi.Tensor // of dynamic loss scaling, else nil
 	scale, skipped          float64     // after the last step; NaN where they are nil
 	overflowed              bool        // the last step was skipped
 
-	loss, rate float64 // of the last step; the learning rate is NaN when the program does not tell
-	apart      localSGD
-	saved      int64 // step of the last checkpoint, -1 none
+	loss, rate, norm float64 // of the last step; the learning rate and the gradients' norm are NaN when the program does not tell
+	apart            localSGD
+	saved            int64 // step of the last checkpoint, -1 none
 }
 
 // train is the default mode: train, evaluate, save.
 func (s *session) train() (err error) {
-	t := &trainer{session: s, saved: -1, loss: math.NaN()}
+	t := &trainer{session: s, saved: -1, loss: math.NaN(), norm: math.NaN()}
 	if err := t.prepare(); err != nil {
 		return err
 	}
@@ -199,6 +200,7 @@ func (t *trainer) functions() (err error) {
 // findResults finds what the last function of a step gives.
 func (t *trainer) findResults() error {
 	t.lossSum, t.count, t.lr = t.last.result("loss_sum"), t.last.result("count"), t.last.result("lr")
+	t.gradNorm = t.last.result("grad_norm")
 	t.lossScale, t.skippedSteps = t.last.result("loss_scale"), t.last.result("skipped")
 	if t.lossSum == nil {
 		return errors.New("BUG: @step has no result loss_sum")
@@ -346,16 +348,16 @@ func (t *trainer) readResults() error {
 	return t.keep(t.step, v)
 }
 
-// results are what a step gives: the loss sum, the count, the loss scale, the number of steps skipped so far, and the learning
-// rate; all but the first may be nil.
+// results are what a step gives: the loss sum, the count, the loss scale, the number of steps skipped so far, the norm of the
+// gradients, and the learning rate; all but the first may be nil.
 func (t *trainer) results() [numResults]*abi.Tensor {
-	return [numResults]*abi.Tensor{t.lossSum, t.count, t.lossScale, t.skippedSteps, t.lr}
+	return [numResults]*abi.Tensor{t.lossSum, t.count, t.lossScale, t.skippedSteps, t.gradNorm, t.lr}
 }
 
 // keep makes the results of a step the last ones.
 func (t *trainer) keep(step int64, v [numResults]float64) error {
 	t.overflowed = v[3] > t.skipped
-	t.loss, t.scale, t.skipped, t.rate = v[0], v[2], v[3], v[4]
+	t.loss, t.scale, t.skipped, t.norm, t.rate = v[0], v[2], v[3], v[4], v[5]
 	if t.count == nil {
 		return nil
 	}

@@ -221,7 +221,11 @@ func (p *pacer) look() error {
 			}
 		}
 	}
-	v := [numResults]float64{math.NaN(), math.NaN(), math.NaN(), math.NaN(), t.rate}
+	v := [numResults]float64{}
+	for i := range inBlock {
+		v[i] = math.NaN()
+	}
+	v[inBlock] = t.rate
 	results := t.results()
 	for i, r := range results[:inBlock] {
 		if r != nil {

@@ -31,7 +31,9 @@ type reporter struct {
 	began    time.Time
 	first    int64 // step at which this run began
 	since    time.Time
-	sinceN   int64 // steps counted since then
+	sinceN   int64         // steps counted since then
+	ready    time.Time     // when the first step was over, which readies memory and libraries
+	away     time.Duration // since then, in evaluations and saves
 	drawn    time.Time
 	width    int // of the line on the terminal, to erase it
 	buf      []byte
@@ -169,6 +171,9 @@ func (r *reporter) step(t *trainer, took time.Duration) {
 		return
 	}
 	r.sinceN++
+	if r.ready.IsZero() {
+		r.ready, r.away = time.Now(), 0
+	}
 	if !r.nanNoted && !finite(t.loss) {
 		r.nanNoted = true
 		text := ""
@@ -191,7 +196,7 @@ func (r *reporter) progress(t *trainer) {
 	resident, _ := mem.Resident()
 	if r.json {
 		fields := []field{{"step", t.step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"lr", t.rate},
-			{"seconds", per}, {strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, {"resident_bytes", resident}}
+			{"grad_norm", t.norm}, {"seconds", per}, {strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, {"resident_bytes", resident}}
 		fields = append(fields, scaling(t)...)
 		if t.m.dev != nil {
 			u := r.used(t.m.dev)
@@ -202,6 +207,9 @@ func (r *reporter) progress(t *trainer) {
 		text := fmt.Sprintf("step %d/%d  loss %.4f", t.step, r.total, t.loss)
 		if !math.IsNaN(t.rate) {
 			text += fmt.Sprintf("  lr %.1e", t.rate)
+		}
+		if !math.IsNaN(t.norm) {
+			text += fmt.Sprintf("  grad %.3g", t.norm)
 		}
 		text += scalingText(t)
 		left := time.Duration(float64(r.total-t.step) * per * 1e9)
@@ -281,7 +289,19 @@ func short(v float64) string {
 }
 
 // pause leaves time that no step took out of the speed.
-func (r *reporter) pause(d time.Duration) { r.since = r.since.Add(d) }
+func (r *reporter) pause(d time.Duration) {
+	r.since = r.since.Add(d)
+	r.away += d
+}
+
+// each is how long a step of this run took in the mean, seconds: without evaluations, saves, and the first one, if there are
+// others.
+func (r *reporter) each(steps int64) float64 {
+	if steps > 1 && !r.ready.IsZero() {
+		return (time.Since(r.ready) - r.away).Seconds() / float64(steps-1)
+	}
+	return (time.Since(r.began) - r.away).Seconds() / float64(max(steps, 1))
+}
 
 // eval reports an evaluation at a step.
 func (r *reporter) eval(step int64, e *evaluation) {
@@ -333,12 +353,12 @@ func (r *reporter) end(t *trainer, signal int) {
 	if signal != 0 {
 		why = fmt.Sprintf("stopped by signal %d", signal)
 	}
-	took := time.Since(r.began)
+	took, each := time.Since(r.began), r.each(t.step-r.first)
 	resident, peak := mem.Resident()
 	steps := t.step - r.first
 	if r.json {
 		r.event("end", append([]field{{"why", why}, {"step", t.step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"seconds", took.Seconds()},
-			{"arena_bytes", t.plan.arenaBytes()}, {"resident_bytes", resident}, {"peak_bytes", peak}}, scaling(t)...)...)
+			{"step_seconds", each}, {"arena_bytes", t.plan.arenaBytes()}, {"resident_bytes", resident}, {"peak_bytes", peak}}, scaling(t)...)...)
 		return
 	}
 	r.erase()
@@ -349,7 +369,7 @@ func (r *reporter) end(t *trainer, signal int) {
 			text += fmt.Sprintf(" (%.9g, bits %s)", t.loss, bits(t.loss))
 		}
 		text += scalingText(t)
-		text += fmt.Sprintf("  %d steps in %v, %.3g ms each", steps, took.Round(10*time.Millisecond), took.Seconds()*1e3/float64(steps))
+		text += fmt.Sprintf("  %d steps in %v, %.3g ms each", steps, took.Round(10*time.Millisecond), each*1e3)
 	}
 	of := ""
 	if t.plan.stages > 1 {

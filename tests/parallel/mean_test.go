@@ -69,7 +69,13 @@ func TestGlobalNorm(t *testing.T) {
 	data := samples(f32([]int{4, 1}, 2, 3, 4, 5), 0, 0, 0, 0)
 	everyLayout(t, classifier(4), pass.Options{Loss: "cross_entropy", Optimizer: sgd, ClipNorm: 0.35, Check: true}, data, func(r *trained) {
 		r.step()
+		r.result("grad_norm", 3.5)
 		r.kept("w", 0.0175, -0.0175, 0.0175, -0.0175)
+	})
+	everyLayout(t, classifier(4), pass.Options{Loss: "cross_entropy", Optimizer: sgd, GradNorm: true}, data, func(r *trained) {
+		r.step()
+		r.result("grad_norm", 3.5)
+		r.kept("w", 0.175, -0.175, 0.175, -0.175)
 	})
 }
 
@@ -91,6 +97,11 @@ func TestTiedNorm(t *testing.T) {
 		r.result("loss_sum", 20)
 		r.result("count", 8)
 		r.kept("w", 1-0.02, -0.04, -0.04, 1-0.08)
+	})
+	everyLayout(t, build, pass.Options{Loss: "mse", Optimizer: sgd, GradNorm: true}, data, func(r *trained) {
+		r.step()
+		r.result("grad_norm", 10)
+		r.kept("w", 1-0.2, -0.4, -0.4, 1-0.8)
 	})
 }
 
