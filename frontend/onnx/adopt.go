@@ -70,7 +70,7 @@ func (m *Model) constantTensor(n *node) (*tensor, error) {
 
 // asWeight reports whether operand u, or what its node makes of it by moving elements, is a weight or bias.
 func (m *Model) asWeight(u operand, t *tensor, readers map[string][]operand, maker map[string]*node, depth int) bool {
-	if weightUse(u) != "" && (u.n.op != "Gather" || len(t.typ.Dims) == 2) || m.addsBias(u, maker) {
+	if isStatistic(u) || weightUse(u) != "" && (u.n.op != "Gather" || len(t.typ.Dims) == 2) || m.addsBias(u, maker) {
 		return true
 	}
 	switch u.n.op {

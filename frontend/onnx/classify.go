@@ -48,7 +48,7 @@ func fxOperand(n *node, i int, dims []int) (string, layout) {
 			return c.arg(i), direct
 		}
 	case "BatchNormalization":
-		if c.is("batch_norm", "native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit") {
+		if c.is("batch_norm", "native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training") {
 			return c.arg(i), direct
 		}
 	case "InstanceNormalization":
@@ -138,7 +138,9 @@ const maxTable = 1 << 22
 func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err error) {
 	switch {
 	case slices.ContainsFunc(uses, isStatistic):
-		return RoleBuffer, "running statistics of a batch normalization", nil
+		return RoleBuffer, ofStatistics, nil
+	case r.m.torch.kinds[t.name] != "PARAMETER" && slices.ContainsFunc(uses, r.becomesStatistic):
+		return RoleBuffer, ofStatistics, nil
 	case len(uses) == 0:
 		return RoleConstant, "used by nothing", nil
 	case allOf(uses, func(u operand) bool { return isQuantScale(u) || r.scalesDynamic(u) }):
@@ -163,7 +165,7 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 	}
 	if !auto && r.m.torchScript() {
 		if strings.HasSuffix(t.name, ".running_mean") || strings.HasSuffix(t.name, ".running_var") {
-			return RoleBuffer, "running statistics by PyTorch's name", nil
+			return RoleBuffer, ofStatistics + ", by PyTorch's name", nil
 		}
 		if buffer := r.bufferBefore(t); buffer != "" {
 			return RoleConstant, fmt.Sprintf("a buffer: in PyTorch's order it follows %q, a buffer of the same module", buffer), nil
@@ -311,8 +313,6 @@ func (r *roles) inputScaling(t *tensor, uses []operand) bool {
 func allOf(uses []operand, f func(operand) bool) bool {
 	return !slices.ContainsFunc(uses, func(u operand) bool { return !f(u) })
 }
-
-func isStatistic(u operand) bool { return u.n.op == "BatchNormalization" && u.i >= 3 }
 
 // quantScales lists the operands that are scales or zero points, and so no weights.
 var quantScales = map[string][]int{

@@ -51,7 +51,12 @@ func (r *roles) find(flag, pattern string) ([]*Parameter, error) {
 // askedByTrain begins the reason of a parameter that the user wants trained.
 const askedByTrain = "asked for by --train "
 
-// applyRule gives the parameters that match a role. "--freeze *" is about parameters: constants stay constants.
+// ofStatistics begins the reason of a buffer that batch normalization updates.
+const ofStatistics = "running statistics of a batch normalization"
+
+// applyRule gives the parameters that match a role. "--freeze *" is about parameters and running statistics: constants
+// stay constants. "--train *" is about what gradients can train: running statistics stay what they are, and move again when
+// an earlier rule froze them.
 func (r *roles) applyRule(rule RoleRule) error {
 	flag := "--freeze"
 	if rule.Train {
@@ -61,13 +66,23 @@ func (r *roles) applyRule(rule RoleRule) error {
 	if err != nil {
 		return err
 	}
+	kept := 0
 	for _, p := range found {
 		switch {
+		case p.statistic && rule.Train:
+			p.Reason = ofStatistics
+			kept++
+		case p.statistic:
+			p.Reason = frozenBy + rule.Glob
 		case rule.Train:
 			p.Role, p.Reason = RoleParameter, askedByTrain+rule.Glob
 		case p.Role == RoleParameter || rule.Glob == p.Name:
 			p.Role, p.Reason = RoleBuffer, frozenBy+rule.Glob
 		}
+	}
+	if kept > 0 {
+		r.m.warn("--train %q matches running statistics of batch normalization (%d tensors), which no gradient trains: they stay "+
+			"statistics", rule.Glob, kept)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"math"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -19,72 +18,6 @@ var normRows = []row{
 	{op: "Softmax", since: 1, min: 1, max: 1, rule: importSoftmax(ops.Softmax)},
 	{op: "LogSoftmax", since: 1, min: 1, max: 1, rule: importSoftmax(ops.LogSoftmax)},
 	{op: "LpNormalization", since: 1, min: 1, max: 1, rule: importLpNorm},
-}
-
-// importBatchNorm makes the form that trainstep turns into training: normalization by the batch, with the
-// running statistics updated. Inference form is the same node with training_mode 0: PyTorch's newer exporter
-// writes it also for models traced in train(), so both import alike.
-func importBatchNorm(w *walker, n *node, in []*val) []*val {
-	if n.int("spatial", 1) != 1 {
-		n.fail("spatial=0 is not supported")
-	}
-	d := in[0].t.Dims
-	if len(d) < 2 {
-		n.fail("operand 0 is %s: want [N,C,…]", in[0].t)
-	}
-	traced := n.fx.is("_native_batch_norm_legit_functional", "_native_batch_norm_legit", "native_batch_norm") &&
-		len(n.fx.args) > 5 && n.fx.args[5] == "True"
-	frozen := n.int("training_mode", 0) == 0 && !traced
-	kept := frozen && w.m.record != nil || w.frozen(n, 1)
-	if frozen && !kept {
-		w.m.warn("batch normalization is in inference form (%s); it is trained in training form, on the statistics of "+
-			"each batch", n.loc.Node)
-	}
-	operands := []*ir.Value{w.value(in[0])}
-	for _, x := range in[1:5] {
-		if !slices.Equal(x.t.Dims, d[1:2]) || x.t.DType != in[0].t.DType {
-			n.fail("scale, bias, mean or variance is %s, want %s", x.t, ir.T(in[0].t.DType, d[1]))
-		}
-		operands = append(operands, w.value(x))
-	}
-	// ONNX keeps momentum of the old statistics, PyTorch gives it to the new ones.
-	m := math.Round((1-n.float("momentum", 0.9))*1e9) / 1e9
-	a := ops.BatchNormStatAttrs{Eps: n.float("epsilon", 1e-5), Momentum: m}
-	if kept { // the module holds it in evaluation mode, or the user has frozen it: its statistics are constants
-		return outs(ops.BatchNormStatDef.Rules.Decompose(w.b, &ir.Op{Def: ops.BatchNormStatDef, Attrs: a, In: operands})...)
-	}
-	if w.isRead(n, 1) || w.isRead(n, 2) {
-		return trainedBatchNorm(w, n, operands, a)
-	}
-	return outs(ops.BatchNormStat(w.b, a, operands...))
-}
-
-// isRead reports whether result i of n is an output of the main graph or an operand of another node of this one.
-// Exporters name results that nothing reads.
-func (w *walker) isRead(n *node, i int) bool {
-	if w.read == nil {
-		w.read = map[string]bool{}
-		for _, name := range w.m.outputs {
-			w.read[name] = true
-		}
-		for _, o := range w.nodes {
-			for _, name := range o.in {
-				w.read[name] = true
-			}
-		}
-	}
-	return n.wants(i) && w.read[n.out[i]]
-}
-
-// trainedBatchNorm is the training form spelled out, in a graph that goes on with the new statistics: it is the same in
-// every function, and updates nothing by itself. Further results, of opsets before 14, are the batch's own statistics.
-func trainedBatchNorm(w *walker, n *node, operands []*ir.Value, a ops.BatchNormStatAttrs) []*val {
-	b := w.b
-	y, mean, variance := ops.BatchNorm(b, operands[0], operands[1], operands[2], ops.BatchNormAttrs{Eps: a.Eps})
-	next := func(old, batch *ir.Value) *ir.Value {
-		return ops.Add(b, ops.MulScalar(b, old, 1-a.Momentum), ops.MulScalar(b, batch, a.Momentum))
-	}
-	return outs(y, next(operands[3], mean), next(operands[4], variance), mean, variance)
 }
 
 // uniformValue is the one value of all elements of x, when x is known to have one.

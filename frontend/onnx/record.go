@@ -78,7 +78,7 @@ func (r *roles) fromRecord(rec *record) {
 			role, reason = RoleConstant, "a buffer of the PyTorch module that nothing updates"
 			for _, u := range r.uses[t.name] {
 				if isStatistic(u) {
-					role, reason = RoleBuffer, "running statistics of a batch normalization"
+					role, reason = RoleBuffer, ofStatistics
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package onnx
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
@@ -40,6 +41,8 @@ type Parameter struct {
 
 	lora *adapter // of this weight; nil for most
 	data func() ([]byte, error)
+
+	statistic bool // a buffer that batch normalization updates
 
 	absent bool      // it has no contents, see Options.Abstract
 	value  *ir.Value // in the function being imported
@@ -83,6 +86,7 @@ type roles struct {
 	params   []*Parameter         // in file order, restored ones last
 	named    map[string]*Parameter
 	makers   map[string]*node     // of values; made when first asked for
+	readers  map[string][]operand // of all values; made when first asked for
 	modules  map[string][]*tensor // tensors with names of their own by their module, in file order; made when first asked for
 	leftover []string             // PyTorch parameters that no node of the file mentions
 }
@@ -261,7 +265,8 @@ func (r *roles) unbound(t *tensor) []operand {
 
 // add makes a parameter that holds t under another name and layout.
 func (r *roles) add(t *tensor, name string, lay layout, role, reason string) *Parameter {
-	p := &Parameter{Name: name, Type: t.typ, Role: role, Reason: reason, Initializer: t.name, data: t.bytes, absent: t.absent}
+	p := &Parameter{Name: name, Type: t.typ, Role: role, Reason: reason, Initializer: t.name, data: t.bytes, absent: t.absent,
+		statistic: strings.HasPrefix(reason, ofStatistics)}
 	switch lay {
 	case transposed:
 		p.Type.Dims = []int{t.typ.Dims[1], t.typ.Dims[0]}

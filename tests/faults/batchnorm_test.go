@@ -1,12 +1,21 @@
 package faults
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // Rows about batch normalisation.
 var (
-	normComparisons []comparison
-	normTrainings   = []training{
+	normComparisons = []comparison{
+		{file: "frozen_bn_torchscript", reference: "frozen_bn", processes: []string{"--dp 2"}},
+		{file: "frozen_bn_dynamo", reference: "frozen_bn"},
+		{file: "bn_computed_stats", processes: []string{"--dp 2 --microbatches 2"}},
+	}
+	normTrainings = []training{
 		{name: "running_statistics", file: "train_all_bn", flags: allBN, run: inOrder, layouts: []string{""}, verify: statisticsMove},
+		{file: "train_all_bn", flags: append([]string{"--train", "*"}, allBN...), run: inOrder, verify: statisticsStay,
+			layouts: []string{"", "--dp 2 --sync-bn", "--microbatches 2 --sync-bn"}, long: []string{"--target cuda --arch host", "--dp 2 --zero 2 --sync-bn"}},
 	}
 )
 
@@ -23,4 +32,12 @@ func statisticsMove(t *testing.T, o *outcome) {
 	}
 	near(t, "running mean", o.weights["mu"], []float64{0.718, 0.844, 0.696}, 5.1e-4)
 	near(t, "running variance", o.weights["va"], []float64{1.648, 1.532, 1.490}, 5.1e-4)
+}
+
+// statisticsStay: --train '*' says that statistics stay what they are, and they move as without it.
+func statisticsStay(t *testing.T, o *outcome) {
+	if !strings.Contains(o.compiled, `--train "*" matches running statistics of batch normalization (2 tensors)`) {
+		t.Errorf("gtc compile says nothing of statistics:\n%s", o.compiled)
+	}
+	statisticsMove(t, o)
 }
