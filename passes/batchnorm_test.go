@@ -12,6 +12,8 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/passes"
+	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
 // normInits are the operands of batch normalizations over two channels whose names begin with prefix.
@@ -166,6 +168,63 @@ func TestStatisticsStay(t *testing.T) {
 		}
 		if g := out.Named["grad/mean"]; g != nil {
 			t.Errorf("%v: the mean has a gradient", c.rules)
+		}
+	}
+}
+
+// TestMomentum: ONNX's momentum is what the old statistics keep; the variance moves by the sample variance, as in PyTorch,
+// or by the batch's own in a graph that reads the new one, as in ONNX. n is 4.
+func TestMomentum(t *testing.T) {
+	x, mean, variance := samples()["x"].F, 0.0, 0.0 // of channel 0
+	for i := range 4 {
+		mean += x[2*i] / 4
+	}
+	for i := range 4 {
+		variance += (x[2*i] - mean) * (x[2*i] - mean) / 4
+	}
+	for _, m := range []float64{0, 0.25, 1} {
+		n := attribute(node("BatchNormalization", "y", "x", "g", "b", "mean", "var"), "training_mode", 1)
+		n.Attribute = append(n.Attribute, &onnxpb.AttributeProto{Name: ref("momentum"), Type: ref(onnxpb.AttributeProto_FLOAT), F: ref(float32(m))})
+		model := graph(port("x", onnxpb.TensorProto_FLOAT, 4, 2), "y", normInits(""), n)
+		out := step(t, model, onnx.Options{}, samples())
+		for name, want := range map[string]float64{"mean": m*1 + (1-m)*mean, "var": m*4 + (1-m)*variance*4/3} {
+			if got := out.Updates[name].F[0]; math.Abs(got-want) > 1e-6 { // its factors are f32
+				t.Errorf("momentum %g: the %s becomes %g, want %g", m, name, got, want)
+			}
+		}
+		n.Output = append(n.Output, "", "v")
+		model.Graph.Output = append(model.Graph.Output, &onnxpb.ValueInfoProto{Name: ref("v"), Type: port("v", onnxpb.TensorProto_FLOAT, 2).Type})
+		out = step(t, model, onnx.Options{}, samples())
+		if got, want := out.Named["out1"].F[0], m*4+(1-m)*variance; math.Abs(got-want) > 1e-6 {
+			t.Errorf("momentum %g: the graph reads a variance of %g, want %g", m, got, want)
+		}
+	}
+}
+
+// TestOneValue: a batch with one value for each channel has no variance, and is refused.
+func TestOneValue(t *testing.T) {
+	model := graph(port("x", onnxpb.TensorProto_FLOAT, 4, 2), "y", normInits(""),
+		attribute(node("BatchNormalization", "y", "x", "g", "b", "mean", "var"), "training_mode", 1))
+	for _, c := range []struct {
+		opt     pass.Options
+		refused bool
+	}{{pass.Options{DP: 2}, false}, {pass.Options{DP: 4}, true}, {pass.Options{DP: 2, Microbatches: 2}, true}, {pass.Options{DP: 4, SyncBN: true}, false}} {
+		data, err := model.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := onnx.Parse(data, "", onnx.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mod, err := m.Import()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.opt.Loss, c.opt.StopAfter, c.opt.Optimizer.LR = "mse", "simplify", 0.1
+		err = passes.Run(&pass.Context{Module: mod, Opt: &c.opt}, passes.Table)
+		if refused := err != nil && strings.Contains(err.Error(), "one value for each channel"); refused != c.refused || err != nil && !refused {
+			t.Errorf("dp %d, %d micro-batches, global %v: %v", c.opt.DP, c.opt.Microbatches, c.opt.SyncBN, err)
 		}
 	}
 }

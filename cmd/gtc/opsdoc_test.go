@@ -39,6 +39,7 @@ func TestOpsDoc(t *testing.T) {
 	for _, e := range onnx.Edges {
 		fmt.Fprintf(&b, "| %s | %s |\n", e.Where, e.What)
 	}
+	b.WriteString(statisticsText)
 	b.WriteString(unsupportedIntro)
 	section(&b, listed(t, "unsupported.tsv"))
 	if later := listed(t, "notyet.tsv"); len(later) > 0 {
@@ -58,6 +59,28 @@ func section(b *strings.Builder, by map[string][]string) {
 		fmt.Fprintf(b, "* %s (%d): %s\n", why, len(names), strings.Join(names, ", "))
 	}
 }
+
+const statisticsText = `
+## Running statistics of BatchNormalization
+
+* **Which nodes train.** One in training form does: training_mode 1, before opset 14 further results, before opset 7 no is_test, or
+  a call that PyTorch's exporter has recorded as training. In a file in which any does, one in inference form is meant so: it
+  normalises by its statistics and keeps them, in training too, while its scale and bias are trained. In a file in which none
+  does, all are trained in training form, because exporters write inference form also for models traced in train(); a warning says so.
+* **Operands that are computed**, or inputs of the graph, are used as they are by a node in inference form, with gradients.
+  A statistic of the file beside them stays as it is. In training form they change nothing: it normalises by the batch.
+* **--train** leaves running statistics what they are: no gradient trains them. **--freeze** of a mean or variance, or of the scale,
+  is eval() of that module: it normalises by its statistics, which stay.
+* **A move** is PyTorch's, in every file: with ONNX's momentum m, mean = m mean + (1-m) batch mean, and
+  var = m var + (1-m) n/(n-1) batch variance, where n is the number of values of a channel. ONNX's own text has
+  no n/(n-1); PyTorch's exporters write the same node and mean PyTorch's. A graph that reads the new statistics gets ONNX's.
+* **Momentum 1** (PyTorch's 0) never moves, **momentum 0** (PyTorch's 1) replaces. PyTorch's momentum=None, an average over all
+  steps, reaches the file as 0, the factor of the first step (TorchScript), or not at all (dynamo fails): a warning names the node.
+* **Who moves them.** With --sync-bn the statistics and n are those of the global batch. Without it, each rank moves its own by its
+  samples, micro-batch by micro-batch, as PyTorch's DistributedDataParallel and gradient accumulation do; those of
+  rank 0 along dp are evaluated, saved and exported. A step without update (fp16, --on-empty) moves them too: it is the forward pass that does.
+* **n = 1** is refused, as in PyTorch. gtc check normalises by the global batch (--sync-bn).
+`
 
 const opsIntro = `# ONNX operators
 

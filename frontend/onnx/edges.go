@@ -30,7 +30,8 @@ var Edges = []Edge{
 	{"Gather, GatherElements, GatherND, labels of cross_entropy and nll out of range", "an error at run time that names the sample, the tensor, the row and the value; no other memory is read"},
 	{"OneHot: an index out of range", "a row of the off value, as ONNX says"},
 	{"embedding with padding_idx (--padding-idx)", "the row's gradient is 0; weight decay still applies to it"},
-	{"BatchNormalization with a frozen scale (--freeze)", "normalises by its running statistics, which stay as they are"},
+	{"BatchNormalization with a frozen scale, mean or variance (--freeze)", "normalises by its running statistics, which stay as they are"},
+	{"BatchNormalization in training form with one value for each channel", "refused, as in PyTorch: such a batch has no variance"},
 	{"InstanceNormalization written as BatchNormalization over [1,N*C,…]", "each sample's own statistics; running ones take the mean over the samples"},
 	{"--beta1 0, --beta2 0, --eps 0, --alpha 0, --momentum 0", "0, not the rule's default"},
 }

@@ -147,8 +147,13 @@ func trainingForm(c *pass.Context, f *ir.Func) {
 		}
 		c.Remark(op.Out[0], "normalises by the statistics %s, because @step is in training form", how)
 		n := float64(x.Type.Elems() / x.Type.Dims[1])
-		if !c.Opt.SyncBN {
+		if !c.Opt.SyncBN && x.Type.Dims[0] > 1 { // of [1,N*C,…] the channels are split
 			n /= float64(max(1, c.Opt.DP) * max(1, c.Opt.Microbatches)) // what one rank sees at a time
+		}
+		if n <= 1 {
+			panic(ir.Errorf(op.Loc, "normalises %s by the batch with one value for each channel at a time, which has no variance", x.Type).
+				Note("PyTorch: Expected more than 1 value per channel when training. Use a larger --batch, fewer --dp or --microbatches, " +
+					"--sync-bn, or --freeze its running statistics"))
 		}
 		running(c, b, op.In[3], mean, a.Momentum, 1)
 		running(c, b, op.In[4], variance, a.Momentum, n/math.Max(1, n-1))

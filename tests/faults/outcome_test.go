@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/runtime/data"
+	"github.com/gtc-compiler/gtc/runtime/npz"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
 
@@ -70,6 +71,25 @@ func exported(t *testing.T, dir string) map[string][]float64 {
 		out[x.Name] = decode(b)
 	}
 	return out
+}
+
+// array is one of a .npz file of the folder.
+func array(t *testing.T, file, name string) []float64 {
+	t.Helper()
+	f, err := npz.Open(input(t, file+".npz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a, err := f.Read(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := data.Convert(a.Data, a.DType, "f64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(b)
 }
 
 // decode reads little-endian float64 numbers.
