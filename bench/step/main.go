@@ -3,7 +3,7 @@
 //
 //	go run ./bench/step [-models gpt,cnn] [-rounds 6] [-steps 30] [-threads 2] [-only gtc|torch] [-min 1.0]
 //
-// It must run in the repository's root. gtc's side is the rank program that `gtc compile` makes of the example; it runs
+// It must run in the repository's root, and makes the data that the examples only have the source of. gtc's side is the rank program that `gtc compile` makes of the example; it runs
 // anew in every round and its first steps are not counted. PyTorch's side is rival.py, which stays warm. Each round gives
 // one ratio, of the medians of its step times; the smallest, the median and the largest ratio are printed. With -min the
 // exit status is 1 when a median is below it. Times are in milliseconds; a ratio above 1 means that gtc is faster.
@@ -119,6 +119,9 @@ func measure(ex example, o options) (ratio float64, err error) {
 
 // start starts the wanted sides, gtc first. On an error it returns those that it had started.
 func start(ex example, o options) ([]runner, error) {
+	if err := ex.ready(); err != nil {
+		return nil, err
+	}
 	var runners []runner
 	if o.only != "torch" {
 		r, err := startGTC(ex, o)

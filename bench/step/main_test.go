@@ -2,6 +2,9 @@ package main
 
 import (
 	"bufio"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -32,5 +35,26 @@ func TestEnvironmentGivesBothSidesTheSameThreads(t *testing.T) {
 	got := strings.Join(environment(2), " ")
 	if strings.Contains(got, "OPENBLAS_") || strings.Contains(got, "=7") || !strings.Contains(got, "OMP_NUM_THREADS=2") {
 		t.Error(got)
+	}
+}
+
+// TestReady: a clone has the text of the GPT, not its tokens.
+func TestReady(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(root)
+	for name, ex := range examples {
+		if ex.prepare != nil { // not into the checkout
+			dir := t.TempDir()
+			ex.data, ex.prepare = filepath.Join(dir, filepath.Base(ex.data)), append(slices.Clone(ex.prepare), "-out", dir)
+		}
+		if err := ex.ready(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(ex.data); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,15 +19,16 @@ type example struct {
 	name    string
 	model   string   // ONNX file
 	data    string   // what the rank program reads
+	prepare []string // arguments of the go run that makes the data; nil when they are in the repository
 	compile []string // gtc compile's flags
 }
 
 var examples = map[string]example{
-	"gpt": {"gpt", "examples/shakespeare/gpt.onnx", "examples/shakespeare/train.bin", []string{"--batch", "12", "--loss", "cross_entropy",
+	"gpt": {"gpt", "examples/shakespeare/gpt.onnx", "examples/shakespeare/train.bin", []string{"./examples/shakespeare/prepare"}, []string{"--batch", "12", "--loss", "cross_entropy",
 		"--optimizer", "adamw", "--lr", "2e-3", "--beta2", "0.99", "--weight-decay", "0.1", "--no-decay", "1d",
 		"--clip-norm", "1.0"}},
-	"cnn": {"cnn", "examples/mnist/cnn.onnx", "examples/mnist/train.npz", digits},
-	"mlp": {"mlp", "examples/mnist/mlp.onnx", "examples/mnist/train.npz", digits},
+	"cnn": {"cnn", "examples/mnist/cnn.onnx", "examples/mnist/train.npz", nil, digits},
+	"mlp": {"mlp", "examples/mnist/mlp.onnx", "examples/mnist/train.npz", nil, digits},
 }
 
 var digits = []string{"--batch", "32", "--loss", "cross_entropy", "--optimizer", "adamw", "--lr", "2e-3",
@@ -58,6 +60,18 @@ type rankProgram struct {
 	args    []string
 	warm    int
 	threads int
+}
+
+// ready makes the data of the example where they are missing: a fresh clone has only what they are made from.
+func (ex example) ready() error {
+	if _, err := os.Stat(ex.data); !errors.Is(err, fs.ErrNotExist) || ex.prepare == nil {
+		return err
+	}
+	c := exec.Command("go", append([]string{"run"}, ex.prepare...)...)
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", c, err, out)
+	}
+	return nil
 }
 
 // startGTC builds gtc, compiles the example into a temporary folder and returns its rank program.
