@@ -203,9 +203,6 @@ func (s *session) evalOnly() error {
 	if err := s.sameData("--eval-data", e.set); err != nil {
 		return err
 	}
-	if s.cfg.resume == "" {
-		s.cfg.resume = "auto"
-	}
 	if err := s.resume(nil); err != nil {
 		return err
 	}

@@ -27,7 +27,9 @@ type config struct {
 	random            bool
 	shuffle, dropLast bool
 
-	resume string // "", auto, or a folder
+	resume    string // "", auto, or a folder
+	initFrom  string // checkpoint or file of weights to begin with
+	resetData bool   // with resume: begin the data anew
 
 	randomWeights bool   // for what --abstract-weights left out
 	ckptDir       string // "" saves nothing
@@ -131,10 +133,10 @@ func (c *config) dataFlags(fs *flag.FlagSet) {
 	fs.Var((*listFlag)(&c.data), "data", "training data: `PATH[,PATH]` of .npz, .npy, .safetensors or token files; patterns are expanded")
 	fs.Var((*listFlag)(&c.evalData), "eval-data", "evaluation data, at the end and with --eval-every: `PATH[,PATH]`")
 	fs.Var(number{&c.evalEvery, 0}, "eval-every", "evaluate every `N` steps; 0 only at the end")
-	fs.BoolVar(&c.evalOnly, "eval-only", false, "evaluate the newest checkpoint (or --resume=PATH, or the initial weights) and stop")
+	fs.BoolVar(&c.evalOnly, "eval-only", false, "evaluate the newest checkpoint in --checkpoint-dir (or --resume=PATH, or --init-from, or the initial weights) and stop")
 	fs.Var(number{&c.steps, 0}, "steps", "train until `N` steps were done, those before --resume included; 0 trains nothing")
 	fs.Var(number{&c.epochs, 0}, "epochs", "train for `N` passes over the data; 1 when --steps is not given either, 0 trains nothing")
-	fs.Func("seed", "`NUMBER` that decides the order of the samples; default 0", func(s string) (err error) {
+	fs.Func("seed", "`NUMBER` that decides the order of the samples, and what dropout and other noise draw; default 0. A resumed run goes on with its checkpoint's", func(s string) (err error) {
 		c.seed, err = strconv.ParseUint(s, 0, 64)
 		c.seedGiven = true
 		return err
@@ -165,6 +167,8 @@ func (c *config) dataFlags(fs *flag.FlagSet) {
 // runFlags say how to run: checkpoints, output, threads, and the modes other than training.
 func (c *config) runFlags(fs *flag.FlagSet) {
 	fs.Var(onOff{&c.resume}, "resume", "go on from the newest checkpoint in --checkpoint-dir if there is one, or from --resume=`PATH`")
+	fs.StringVar(&c.initFrom, "init-from", "", "begin with the weights of `PATH`, a checkpoint or a .safetensors file, at step 0 with a new optimizer; --resume goes over it once there is a checkpoint")
+	fs.BoolVar(&c.resetData, "reset-data", false, "with --resume: keep weights, optimizer state and step, but begin the data anew, which may be others, in other batches, with another --seed")
 	fs.StringVar(&c.ckptDir, "checkpoint-dir", "auto", "`FOLDER` of checkpoints; auto is DIR/checkpoints, none saves nothing")
 	fs.Var(number{&c.saveEvery, 0}, "save-every", "save every `N` steps; 0 only at the end and when stopped by a signal")
 	fs.IntVar(&c.keep, "keep", 2, "newest checkpoints to keep; 0 keeps all")
@@ -268,6 +272,10 @@ func (c *config) check() error {
 		return fmt.Errorf("--tokens is u8, u16 or u32, not %q", c.opt.Tokens)
 	case c.keep < 0 || c.threads < 0 || c.timeout < 0:
 		return errors.New("--keep, --threads and --timeout cannot be negative")
+	case c.resetData && c.resume == "":
+		return errors.New("--reset-data begins the data of a resumed run anew: it goes with --resume")
+	case c.initFrom != "" && c.resume != "" && c.resume != "auto":
+		return errors.New("--init-from and --resume=PATH both say what to begin with")
 	case (c.dumpForward == "") != (c.inputs == ""):
 		return errors.New("--dump-forward and --inputs go together")
 	case (c.fixedBatch == "") != (c.results == ""):
@@ -286,6 +294,9 @@ func (c *config) check() error {
 	if c.ckptDir == "none" || c.bench {
 		c.ckptDir = ""
 	}
+	if c.evalOnly && c.resume == "" && c.initFrom == "" && c.ckptDir != "" {
+		c.resume = "auto"
+	}
 	if c.saveEvery > 0 && c.ckptDir == "" {
 		return errors.New("--save-every needs a --checkpoint-dir")
 	}
@@ -295,5 +306,5 @@ func (c *config) check() error {
 // plan is what all ranks of a job must agree on, so that they make the same calls.
 func (c *config) plan() string {
 	return fmt.Sprint(c.steps, c.epochs, c.seed, c.random, c.shuffle, c.dropLast, c.evalEvery, c.evalOnly, c.saveEvery, c.ckptDir != "",
-		c.resume != "", len(c.evalData), c.bench, c.allowNaN, c.dumpForward != "", c.fixedBatch != "")
+		c.resume != "", c.initFrom != "", c.resetData, len(c.evalData), c.bench, c.allowNaN, c.dumpForward != "", c.fixedBatch != "")
 }

@@ -37,7 +37,7 @@ func (s *session) loadWeights() error {
 			continue
 		}
 		if err != nil && s.plan.Abstract {
-			if s.cfg.resume == "" || s.cfg.fixedBatch != "" || !saved(t) {
+			if s.cfg.resume == "" && s.cfg.initFrom == "" || s.cfg.fixedBatch != "" || !saved(t) {
 				return s.weightless(t)
 			}
 			s.absent = t // a checkpoint has it
@@ -58,7 +58,7 @@ func (s *session) loadWeights() error {
 
 // weightless says that the folder was compiled without the contents of t.
 func (s *session) weightless(t *abi.Tensor) error {
-	return usagef("the folder has no weights: it was compiled with --abstract-weights, %q %s%v has no contents; start from a checkpoint with --resume=PATH or from --random-weights, "+
+	return usagef("the folder has no weights: it was compiled with --abstract-weights, %q %s%v has no contents; start from a checkpoint with --resume=PATH or --init-from PATH, or from --random-weights, "+
 		"or compile again with the model's data", t.Name, t.DType, s.plan.whole(t))
 }
 

@@ -31,6 +31,7 @@ type trainer struct {
 	pace    *pacer     // nil without a device, and where every call is looked at
 	eval    *evaluator // nil without --eval-data
 	total   int64      // steps to reach
+	origin  int64      // step at which the data began: 0, or that of --reset-data
 
 	lossSum, count, lr *abi.Tensor // results of the step; count and lr may be nil
 
@@ -113,9 +114,7 @@ func (t *trainer) prepare() (err error) {
 	if err := t.skippedBefore(); err != nil {
 		return err
 	}
-	t.sampler = t.set.Sampler(t.plan.Train.Batch, t.cfg.seed, t.cfg.random)
-	t.sampler.Shuffle = t.sampler.Shuffle && t.cfg.shuffle
-	t.sampler.DropLast = t.cfg.dropLast || !t.plan.Train.Weighted
+	t.deal()
 	if err := t.sampler.Check(); err != nil {
 		return usagef("--data: %w", err)
 	}
@@ -140,6 +139,9 @@ func (t *trainer) prepare() (err error) {
 	case t.cfg.epochs >= 0:
 		t.total = t.cfg.epochs * per
 	}
+	if t.cfg.steps < 0 {
+		t.total += t.origin
+	}
 	if t.step >= t.total {
 		return nil
 	}
@@ -147,12 +149,19 @@ func (t *trainer) prepare() (err error) {
 		return err
 	}
 	t.reading = data.Config{Sampler: t.sampler, Rank: t.plan.dp(), Ranks: t.plan.Train.DP,
-		Micro: t.feed.calls, Start: t.step, Stop: t.total, Unread: t.feed.unread}
+		Micro: t.feed.calls, Start: t.step - t.origin, Stop: t.total - t.origin, Unread: t.feed.unread}
 	if t.pace != nil {
 		t.reading.Alloc, t.reading.Slots = t.m.dev.Pinned, slots
 	}
 	t.loader, err = t.set.Loader(t.reading)
 	return usage(err)
+}
+
+// deal decides which samples make up each step.
+func (t *trainer) deal() {
+	t.sampler = t.set.Sampler(t.plan.Train.Batch, t.cfg.seed, t.cfg.random)
+	t.sampler.Shuffle = t.sampler.Shuffle && t.cfg.shuffle
+	t.sampler.DropLast = t.cfg.dropLast || !t.plan.Train.Weighted
 }
 
 var dataSite = comm.Site{Tensor: "samples", Collective: "agreement on the data"}
@@ -274,8 +283,8 @@ func (t *trainer) one() error {
 		}
 		return usage(err)
 	}
-	if b.Step != t.step {
-		return fmt.Errorf("BUG: step %d got the data of step %d", t.step, b.Step)
+	if b.Step != t.step-t.origin {
+		return fmt.Errorf("BUG: step %d got the data of step %d", t.step, b.Step+t.origin)
 	}
 	now := time.Now()
 	t.watch.data += now.Sub(begin)
@@ -330,7 +339,7 @@ func (t *trainer) failed(err error) error {
 
 // sample is the place in the data of a row of this rank's micro-batch of the present step.
 func (t *trainer) sample(micro, row int) int64 {
-	n, _ := t.sampler.At(t.step, (t.plan.dp()*t.feed.calls+micro)*t.feed.rows+row)
+	n, _ := t.sampler.At(t.step-t.origin, (t.plan.dp()*t.feed.calls+micro)*t.feed.rows+row)
 	return n
 }
 

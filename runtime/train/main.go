@@ -72,6 +72,7 @@ type session struct {
 	patience time.Duration // with ranks that make no progress
 	step     int64         // updates done
 	absent   *abi.Tensor   // one that only a checkpoint can fill; nil when the folder holds all weights
+	locked   *os.File      // of the folder of checkpoints, while this run saves there
 	stop     stopper
 }
 
@@ -115,6 +116,7 @@ func complain(p *Program, rank int, err error, env *surroundings) {
 func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 	s := &session{cfg: cfg, env: env}
 	defer s.stop.watch(env.signals)()
+	defer s.unlock()
 	if s.plan, err = readPlan(p, rank); err != nil {
 		return err
 	}
@@ -224,6 +226,9 @@ func (s *session) build(p *Program, where memory) error {
 // work does what the flags ask for.
 func (s *session) work() error {
 	s.rep = newReporter(s)
+	if err := s.initFrom(); err != nil {
+		return err
+	}
 	switch {
 	case s.cfg.dumpForward != "":
 		return s.dumpForward()

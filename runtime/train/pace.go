@@ -124,8 +124,8 @@ func (p *pacer) step() error {
 		}
 	}
 	t.watch.data += time.Since(begin)
-	if p.ahead.Step != t.step {
-		return fmt.Errorf("BUG: step %d got the data of step %d", t.step, p.ahead.Step)
+	if p.ahead.Step != t.step-t.origin {
+		return fmt.Errorf("BUG: step %d got the data of step %d", t.step, p.ahead.Step+t.origin)
 	}
 	if t.changes() { // what a past step refused is told in the words of its own functions
 		if err := p.catch(true); err != nil {
@@ -243,7 +243,7 @@ func (p *pacer) refused(a *action, c *Call, row, step int64) error {
 	t := p.t
 	t.step = step - 1
 	cfg := t.reading
-	cfg.Start, cfg.Stop, cfg.Slots, cfg.Alloc = t.step, step, 1, nil
+	cfg.Start, cfg.Stop, cfg.Slots, cfg.Alloc = t.step-t.origin, step-t.origin, 1, nil
 	look := func(*abi.Tensor, int64) (int64, bool) { return 0, false }
 	if l, err := t.set.Loader(cfg); err == nil {
 		defer l.Close()

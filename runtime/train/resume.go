@@ -49,6 +49,10 @@ func (s *session) load(t *trainer) error {
 		}
 	}
 	initial := func() error {
+		if s.cfg.initFrom != "" {
+			s.rep.note("no checkpoint in %s yet", dir)
+			return nil
+		}
 		if s.absent != nil {
 			return s.weightless(s.absent)
 		}
@@ -77,7 +81,7 @@ func (s *session) load(t *trainer) error {
 // restore reads this rank's parts.
 func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 	if t != nil {
-		if err := t.compatible(&c.Index().Meta); err != nil {
+		if err := t.compatible(c.Index().Step, &c.Index().Meta); err != nil {
 			return err
 		}
 	}
@@ -194,20 +198,12 @@ func (t *trainer) earlier() {
 }
 
 // compatible makes sure that going on repeats and skips no sample, and notes what else differs.
-func (t *trainer) compatible(m *ckpt.Meta) error {
-	if !t.cfg.seedGiven {
-		t.cfg.seed = m.Data.Seed
+func (t *trainer) compatible(step int64, m *ckpt.Meta) error {
+	if m.Optimizer.Name != t.plan.Train.Optimizer {
+		return fmt.Errorf("its optimizer state is of %s, this program uses %s: --init-from begins anew with its weights alone", m.Optimizer.Name, t.plan.Train.Optimizer)
 	}
-	sampler := t.set.Sampler(t.plan.Train.Batch, t.cfg.seed, t.cfg.random)
-	switch {
-	case m.Optimizer.Name != t.plan.Train.Optimizer:
-		return fmt.Errorf("its optimizer state is of %s, this program uses %s", m.Optimizer.Name, t.plan.Train.Optimizer)
-	case m.Data.Batch != t.plan.Train.Batch:
-		return fmt.Errorf("it was trained in batches of %d, this program takes %d: its place in the data would be lost", m.Data.Batch, t.plan.Train.Batch)
-	case m.Data.Seed != t.cfg.seed:
-		return fmt.Errorf("it was trained with --seed %d, not %d", m.Data.Seed, t.cfg.seed)
-	case m.Data.Samples != sampler.Samples:
-		return fmt.Errorf("it was trained on %d samples, --data has %d (with the same --window and --tokens?)", m.Data.Samples, sampler.Samples)
+	if err := t.place(step, m); err != nil {
+		return err
 	}
 	if sum := m.User[metaModel]; sum != t.plan.ModelSum {
 		t.rep.note("the checkpoint was made from another ONNX file (sha256 %.12s, now %.12s): going on where its parameters fit", sum, t.plan.ModelSum)
@@ -233,6 +229,42 @@ func (t *trainer) compatible(m *ckpt.Meta) error {
 	return nil
 }
 
+// place finds where the data go on: where they were when the checkpoint of step was made, or at their beginning with --reset-data.
+func (t *trainer) place(step int64, m *ckpt.Meta) error {
+	if t.cfg.resetData {
+		if !t.cfg.seedGiven {
+			t.cfg.seed = m.Data.Seed
+		}
+		t.origin = step
+		return nil
+	}
+	if t.cfg.seedGiven && t.cfg.seed != m.Data.Seed {
+		t.rep.note("--seed %d is not used: the checkpoint was trained with --seed %d, which goes on (--reset-data begins the data anew, with another)", t.cfg.seed, m.Data.Seed)
+	}
+	t.cfg.seed = m.Data.Seed
+	t.deal()
+	why := ""
+	switch order := m.User[metaOrder]; {
+	case m.Data.Batch != t.plan.Train.Batch:
+		why = fmt.Sprintf("in batches of %d, this program takes %d", m.Data.Batch, t.plan.Train.Batch)
+	case m.Data.Samples != t.sampler.Samples:
+		why = fmt.Sprintf("on %d samples, --data has %d (with the same --window and --tokens?)", m.Data.Samples, t.sampler.Samples)
+	case order != "" && order != t.order():
+		why = fmt.Sprintf("with samples in the order %s, now it is %s", order, t.order())
+	}
+	if why != "" {
+		return fmt.Errorf("it was trained %s: its place in the data would be lost; --reset-data goes on with its weights, optimizer state and step, and begins the data anew", why)
+	}
+	if text := m.User[metaOrigin]; text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 || n > step {
+			return fmt.Errorf("its data began at step %q: it is damaged", text)
+		}
+		t.origin = n
+	}
+	return nil
+}
+
 // rateOf is the learning rate given by an option, or the one that was used without.
 func rateOf(option string, used float64) string {
 	if option == "" {
@@ -253,4 +285,4 @@ func rateSchedule(option string) string {
 
 // layout are the options that change where things are, not what they are.
 var layout = map[string]bool{"dp": true, "tp": true, "pp": true, "zero": true, "sp": true, "shard": true, "chunks": true, "microbatches": true,
-	"out": true, "o": true, "bucket-mb": true, "comm": true, "threads": true, "target": true, "arch": true, "cuda-path": true}
+	"out": true, "o": true, "bucket-mb": true, "comm": true, "threads": true, "grad-norm": true, "target": true, "arch": true, "cuda-path": true}

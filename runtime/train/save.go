@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (t *trainer) writable() error {
 	if err != nil {
 		return usagef("checkpoints cannot be saved (--checkpoint-dir): %w", err)
 	}
-	return nil
+	return t.lock(dir)
 }
 
 // save writes a checkpoint, all ranks together. A rank writes the parts that it is the first to hold.
@@ -259,17 +260,21 @@ const (
 	metaOptions = "options"
 	metaGtc     = "gtc"
 	metaOrder   = "order"
+	metaOrigin  = "data_origin" // step at which the data began, when not 0
 )
 
 // meta is what a resumed run must know.
 func (t *trainer) meta() ckpt.Meta {
 	options, _ := json.Marshal(t.plan.Options) // a map of strings always encodes
+	user := map[string]string{metaModel: t.plan.ModelSum, metaOptions: string(options), metaGtc: t.plan.Gtc, metaOrder: t.order()}
+	if t.origin > 0 {
+		user[metaOrigin] = strconv.FormatInt(t.origin, 10)
+	}
 	return ckpt.Meta{
 		Seed:      t.cfg.seed,
 		Optimizer: ckpt.Optimizer{Name: t.plan.Train.Optimizer, Hyper: map[string]float64{"lr": t.plan.Train.LR}},
 		Data:      ckpt.DataState{Seed: t.cfg.seed, NextStep: t.step, Batch: t.plan.Train.Batch, Samples: t.sampler.Samples},
-		User: map[string]string{metaModel: t.plan.ModelSum, metaOptions: string(options), metaGtc: t.plan.Gtc,
-			metaOrder: t.order()},
+		User:      user,
 	}
 }
 
