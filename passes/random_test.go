@@ -147,6 +147,7 @@ func randomLayout(r *rand.Rand) *pass.Options {
 		Check: r.IntN(4) == 0, StopAfter: "overlap"}
 	o.Optimizer = pass.Optimizer{Name: names[r.IntN(len(names))], LR: 0.01, WeightDecay: float64(r.IntN(2)) * 0.1}
 	o.Optimizer.Momentum = momentum(o.Optimizer.Name)
+	o.Optimizer.WeightDecay = min(o.Optimizer.WeightDecay, decay(o.Optimizer.Name))
 	o.ClipNorm = float64(r.IntN(2))
 	o.GradNorm = true
 	if o.DP > 1 {

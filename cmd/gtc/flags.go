@@ -221,6 +221,7 @@ var (
 		"sgd": {"momentum", "nesterov", "dampening"}, "lars": {"momentum"},
 		"adam": {"beta1", "beta2", "betas", "eps"}, "adamw": {"beta1", "beta2", "betas", "eps"},
 		"lamb": {"beta1", "beta2", "betas", "eps"}, "lion": {"beta1", "beta2", "betas"},
+		"sparse_adam": {"beta1", "beta2", "betas", "eps"}, "rowwise_adagrad": {"eps"},
 		"adagrad": {"eps"}, "rmsprop": {"alpha", "eps", "momentum"},
 	}
 	scheduleFlags = map[string][]string{

@@ -15,7 +15,8 @@ var (
 	GatherNDDef        = ir.NewOp("gather_nd")
 )
 
-// ScatterAttrs says how an update joins what is there: "" replaces it, "add", "mul", "max" and "min" combine.
+// ScatterAttrs says how an update joins what is there: "" replaces it, "add", "mul", "max" and "min" combine. "same" replaces it,
+// too, and promises that all updates of one row are equal: then their order does not matter, and a GPU need not sort them.
 type ScatterAttrs struct{ Reduce string }
 
 // ScatterElementsAttrs names the indexed dim, and how an update joins what is there as in ScatterAttrs.
@@ -115,14 +116,19 @@ func needReduce(kind string, x, upd ir.Type) error {
 		return fmt.Errorf("no reduction is called %q", kind)
 	case x.DType != upd.DType:
 		return fmt.Errorf("updates are %s, data %s", upd.DType, x.DType)
-	case kind != "" && !numeric(x.DType):
+	case !replaces(kind) && !numeric(x.DType):
 		return fmt.Errorf("reduction %q of %s", kind, x.DType)
 	}
 	return nil
 }
 
+// replaces reports whether updates of that kind take the place of what is there.
+func replaces(kind string) bool { return kind == "" || kind == "same" }
+
 // scatterHow is kernels/cpu's number of a kind of scatter; -1 when there is none.
-func scatterHow(kind string) int { return slices.Index([]string{"", "add", "mul", "max", "min"}, kind) }
+func scatterHow(kind string) int {
+	return slices.Index([]string{"", "add", "mul", "max", "min", "same"}, kind)
+}
 
 func inferScatterElements(op *ir.Op) ([]ir.Type, error) {
 	x, idx, upd, a := op.In[0].Type, op.In[1].Type, op.In[2].Type, op.Attrs.(ScatterElementsAttrs)

@@ -61,8 +61,8 @@ type scatterParts struct {
 // grads gives the gradients of data and updates.
 func (p scatterParts) grads(kind string) (dx, du *ir.Value) {
 	switch kind {
-	case "":
-		return p.scatter(p.dy, Zeros(p.b, p.upd.Type), ""), p.gather(p.dy)
+	case "", "same":
+		return p.scatter(p.dy, Zeros(p.b, p.upd.Type), kind), p.gather(p.dy)
 	case "add":
 		return p.dy, p.gather(p.dy)
 	case "mul":
@@ -133,7 +133,7 @@ func defineScatter() {
 		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value {
 			d, kind := op.In[0].Type.DType, op.Attrs.(ScatterAttrs).Reduce
 			x, upd := op.In[0], op.In[2]
-			if kind != "" && half(d) {
+			if !replaces(kind) && half(d) {
 				x, upd = Cast(b, x, dtype.F32), Cast(b, upd, dtype.F32)
 			}
 			return []*ir.Value{Cast(b, Scatter(b, x, Cast(b, op.In[1], dtype.I64), upd, kind), d)}
@@ -141,10 +141,10 @@ func defineScatter() {
 		Impl: func(op *ir.Op) kir.Impl {
 			kind, d := op.Attrs.(ScatterAttrs).Reduce, op.In[0].Type.DType
 			code := elemCode(d)
-			if kind == "" {
+			if replaces(kind) {
 				code = bitsCode(d)
 			}
-			if op.In[1].Type.DType != dtype.I64 || kind != "" && half(d) || code == 0 {
+			if op.In[1].Type.DType != dtype.I64 || !replaces(kind) && half(d) || code == 0 {
 				return kir.Impl{}
 			}
 			_, size, width := rowForm(in(op, 0), 0)
@@ -153,7 +153,7 @@ func defineScatter() {
 		},
 		Samples: func(*rand.Rand) []ir.Sample {
 			var out []ir.Sample
-			for _, kind := range []string{"", "add", "mul", "max", "min"} {
+			for _, kind := range []string{"", "add", "mul", "max", "min", "same"} {
 				s := indexed(sample(ScatterAttrs{kind}, []int{6, 4}, []int{2, 2}, []int{2, 2, 4}), 1, 6)
 				s.Fill = scatterFill(kind, 6)
 				i := ir.Sample{In: []ir.Type{ir.T(dtype.I64, 5), ir.T(dtype.I32, 3), ir.T(dtype.I64, 3)}, Attrs: ScatterAttrs{kind}, Limit: 5}
@@ -171,7 +171,7 @@ func defineScatter() {
 func scatterFill(kind string, limit int) func(r *rand.Rand, in []*ir.Array) {
 	return func(r *rand.Rand, in []*ir.Array) {
 		switch kind {
-		case "":
+		case "", "same":
 			for i, p := range r.Perm(limit)[:len(in[1].I)] {
 				in[1].I[i] = int64(p)
 			}

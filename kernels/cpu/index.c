@@ -95,7 +95,7 @@ int64_t gtc_scatter_rows(const void *data, const int64_t *idx, const void *upd, 
 	int64_t bad = -1;
 	for (long i = n - 1; i >= 0; i--)
 		if (idx[i] < -rows || idx[i] >= rows) bad = i;
-	int want = gtc_for_threads((double)n * (double)width + (double)all / 16);
+	int want = gtc_for_threads((double)n * (double)width + (out != data ? (double)all / 16 : 0));
 #pragma omp parallel num_threads(want) if (want > 1)
 	{
 		long t = gtc_tid(), nt = gtc_team();

@@ -26,16 +26,17 @@ func TakeWorkspace(outer, size, rowBytes, n, idx32 int) int { return 0 }
 
 // How an update of ScatterRows joins the element that is there.
 const (
-	ScatterSet = 0 // replaces it; the last update of a row wins
-	ScatterAdd = 1 // is added
-	ScatterMul = 2 // multiplies it
-	ScatterMax = 3 // the greater of the two; NaN wins
-	ScatterMin = 4 // the smaller of the two; NaN wins
+	ScatterSet  = 0 // replaces it; the last update of a row wins
+	ScatterAdd  = 1 // is added
+	ScatterMul  = 2 // multiplies it
+	ScatterMax  = 3 // the greater of the two; NaN wins
+	ScatterMin  = 4 // the smaller of the two; NaN wins
+	ScatterSame = 5 // replaces it; all updates of a row are equal
 )
 
 // ScatterRows copies data [rows, width] to out and joins update i with row idx[i] of it, for i = 0, 1, … n-1 in that
 // order: idx int64 [n] (negative counts from the end), upd [n, width], all of the element type that elem codes (any for
-// ScatterSet, else an integer type, ElemF32 or ElemF64). out may be data. The result is the position of the first
+// ScatterSet and ScatterSame, else an integer type, ElemF32 or ElemF64). out may be data. The result is the position of the first
 // index out of range, or -1; when there is one, out is data unchanged. No workspace.
 func ScatterRows(data, idx, upd, out, ws unsafe.Pointer, rows, width, n, elem, how int) int64 {
 	return int64(C.gtc_scatter_rows(data, (*C.int64_t)(idx), upd, out, C.long(rows), C.long(width), C.long(n), C.long(elem), C.long(how)))

@@ -8,7 +8,7 @@
 int64_t gtc_take(const void *table, const void *idx, void *out, long outer, long size, long bytes, long n, long idx32);
 
 // How an update joins the element that is there.
-enum { GTC_SET = 0, GTC_ADD = 1, GTC_MUL = 2, GTC_MAX = 3, GTC_MIN = 4 };
+enum { GTC_SET = 0, GTC_ADD = 1, GTC_MUL = 2, GTC_MAX = 3, GTC_MIN = 4, GTC_SAME = 5 };
 int64_t gtc_scatter_rows(const void *data, const int64_t *idx, const void *upd, void *out, long rows, long width, long n, long elem,
 			 long how);
 

@@ -263,3 +263,27 @@ func checkGemmAny[T number](t *testing.T, elem int) {
 		}
 	}
 }
+
+// New rows that take the place of old ones touch no others, on any number of threads, and equal updates of a row are one.
+func TestScatterRowsSameInPlace(t *testing.T) {
+	onThreads(t, func(t *testing.T) {
+		const rows, width, n = 5000, 16, 600
+		r := rand.New(rand.NewPCG(3, 4))
+		data, upd, idx := small[float32](r, rows*width), make([]float32, n*width), make([]int64, n)
+		want := slices.Clone(data)
+		for i := range idx {
+			at := r.IntN(rows) / 7
+			idx[i] = int64(at)
+			if i%2 == 1 {
+				idx[i] -= rows
+			}
+			for w := range width {
+				upd[i*width+w] = float32(at*width + w)
+				want[at*width+w] = float32(at*width + w)
+			}
+		}
+		if bad := ScatterRows(ptr(data), ptr(idx), ptr(upd), ptr(data), nil, rows, width, n, ElemF32, ScatterSame); bad != -1 || !slices.Equal(data, want) {
+			t.Errorf("status %d, or wrong rows", bad)
+		}
+	})
+}

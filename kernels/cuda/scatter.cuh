@@ -108,4 +108,24 @@ GTC_FN void scatter_few(const O* data, const i64* idx, const T* upd, O* out, i64
 	if (hit || out != data) scatter_end<O>(x, out, e);
 }
 
+// scatter_copy copies data [ELEMS] to out, V elements at a time, unless they are one.
+template <class O, i64 ELEMS, int V, int THREADS> GTC_FN void scatter_copy(const O* data, O* out) {
+	if (data == out) return;
+	for (i64 e = (i64(blockIdx.x) * THREADS + threadIdx.x) * V; e < ELEMS; e += i64(gridDim.x) * THREADS * V) store(out + e, load<V>(data + e));
+}
+
+// scatter_same sets the rows of out [ROWS, WIDTH] that idx names to upd [N, WIDTH]. Updates of one row are equal, so that it does
+// not matter which thread comes last; of neighbours, as sorted indices have them, only the first writes.
+template <class O, i64 ROWS, i64 WIDTH, i64 N, int V, int THREADS>
+GTC_FN void scatter_same(const i64* idx, const O* upd, O* out, i64* status) {
+	const i64 e = (i64(blockIdx.x) * THREADS + threadIdx.x) * V;
+	if (e >= N * WIDTH) return;
+	const i64 i = e / WIDTH, c = e % WIDTH, r = idx[i] < 0 ? idx[i] + ROWS : idx[i];
+	if (r < 0 || r >= ROWS) {
+		atomic_min(status, i);
+		return;
+	}
+	if (i == 0 || idx[i] != idx[i - 1]) store(out + r * WIDTH + c, load<V>(upd + e));
+}
+
 } // namespace gtc

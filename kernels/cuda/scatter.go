@@ -8,8 +8,9 @@ import (
 
 // How updates join what is there: the numbers of kernels/cpu.
 const (
-	scatterSet = 0
-	scatterAdd = 1
+	scatterSet  = 0
+	scatterAdd  = 1
+	scatterSame = 5
 )
 
 func init() {
@@ -60,6 +61,10 @@ const (
 func (s *scatter) plan() *Plan {
 	if s.rows*s.width == 0 {
 		return &Plan{}
+	}
+	if s.how == scatterSame {
+		s.same()
+		return &Plan{Kernels: s.kernels}
 	}
 	if s.n*s.rows*s.width <= 1<<24 && s.n <= 1<<10 {
 		s.few()
@@ -159,4 +164,18 @@ func (s *scatter) few() {
 	k := kernelOf("scatter_few", "scatter", "scatter_few", threads, []param{data, {"const gtc::i64", "idx", s.idx},
 		{"const " + typeNames[s.from], "upd", s.upd}, out, status}, typeNames[s.from], typeNames[s.to], s.rows, s.width, s.n, s.how, v, threads)
 	s.add(k, divUp(s.rows*s.width/v, threads))
+}
+
+// same copies the table, where it is to lie elsewhere, and sets the rows of the updates in any order: a table whose new rows take the
+// place of the old ones costs no pass over it. Blocks of the copy are few, since they mostly find nothing to do.
+func (s *scatter) same() {
+	const threads, blocks = 256, 1024
+	data, out := s.params()
+	v := s.access()
+	elems := s.rows * s.width / v
+	s.add(kernelOf("scatter_copy", "scatter", "scatter_copy", threads, []param{data, out}, typeNames[s.to], s.rows*s.width, v, threads),
+		min(divUp(elems, threads), blocks))
+	s.add(kernelOf("scatter_same", "scatter", "scatter_same", threads, []param{{"const gtc::i64", "idx", s.idx},
+		{"const " + typeNames[s.from], "upd", s.upd}, out, status}, typeNames[s.to], s.rows, s.width, s.n, v, threads),
+		divUp(s.n*s.width/v, threads))
 }

@@ -157,6 +157,8 @@ func TestIndicesOutOfRange(t *testing.T) {
 			buffers: [][]byte{cudatest.Bytes(i64, many...), cudatest.Bytes(bf16, slices.Repeat([]float64{1}, 3000)...), row(5)}},
 		&trial{Call: templateCall("ScatterRows", []dtype.DType{f32, i64, f32, f32}, 5, 1, 3000, 1, 1), status: 1777, result: 3, want: []float64{sums[0] + 1, sums[1] + 1, sums[2] + 1, sums[3] + 1, sums[4] + 1},
 			buffers: [][]byte{row(5), cudatest.Bytes(i64, many...), row(3000), make([]byte, 20)}},
+		&trial{Call: templateCall("ScatterRows", []dtype.DType{f32, i64, f32, f32}, 5, 2, 5, 1, 5), status: 2, result: 3, want: []float64{7, 7, 1, 1, 1, 1, 1, 1, 7, 7},
+			buffers: [][]byte{row(10), cudatest.Bytes(i64, few...), cudatest.Bytes(f32, slices.Repeat([]float64{7}, 10)...), make([]byte, 40)}},
 		&trial{Call: align, status: 1, buffers: [][]byte{row(32), boxes, cudatest.Bytes(i64, -2, -3, 1), row(12)}},
 		&trial{Call: back, status: 1, buffers: [][]byte{row(12), boxes, cudatest.Bytes(i64, -2, -3, 1), row(32)}})
 }

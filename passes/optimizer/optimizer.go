@@ -58,6 +58,9 @@ func Run(c *pass.Context) (err error) {
 		once: map[string]*ir.Value{}}
 	u.scaling = u.takeScale()
 	grads := u.takeGrads()
+	for i := range grads {
+		u.spare(&grads[i])
+	}
 	u.prepare(grads)
 	for _, g := range grads {
 		u.update(g)
@@ -77,6 +80,9 @@ func Run(c *pass.Context) (err error) {
 type grad struct {
 	param, sum *ir.Value
 	loc        ir.Loc
+	lookups    []*ir.Op // what sum adds up when the parameter is a table, which rows are only looked up of; else nil
+	rows       *rows    // the gradient of the rows that are looked up, when the update touches no others; else nil
+	touched    *ir.Value
 }
 
 // updater builds the update of one @step.
@@ -193,7 +199,7 @@ func (u *updater) globalNorm(grads []grad) *ir.Value {
 // addSquares adds the squares of a gradient to the sum.
 func (u *updater) addSquares(g grad) {
 	u.b.Loc = g.loc
-	sq := ops.Cast(u.b, u.sumSquares(wide(u.b, g.sum)), dtype.F64)
+	sq := ops.Cast(u.b, u.sumSquares(wide(u.b, g.squared())), dtype.F64)
 	if u.squares != nil {
 		sq = ops.Add(u.b, u.squares, sq)
 	}
@@ -240,10 +246,11 @@ func (u *updater) update(g grad) {
 		u.addSquares(g)
 	}
 	u.b.Loc = g.loc
-	r := &run{updater: u, name: g.param.Name, p: wide(u.b, g.param), decays: u.decays(u.opt, g.param)}
-	r.g = ops.Mul(u.b, wide(u.b, g.sum), r.scalar(u.scale))
-	p := u.unless(g.param, ops.Cast(u.b, u.rule.build(r), g.param.Type.DType))
-	u.b.Update(g.param, u.b.Rename(p, g.param.Name+".next"))
+	r := &run{updater: u, grad: g, name: g.param.Name, decays: u.decays(u.opt, g.param), from: map[*ir.Value]*ir.Value{}}
+	old := r.read(g.param)
+	r.p = wide(u.b, old)
+	r.g = ops.Mul(u.b, wide(u.b, g.each()), r.scalar(u.scale))
+	r.write(old, ops.Cast(u.b, u.rule.build(r), g.param.Type.DType))
 	if u.opt.WeightDecay != 0 && !r.decays {
 		u.c.Remark(g.param, "has no weight decay because --no-decay excludes it")
 	}

@@ -21,6 +21,10 @@ var rules = map[string]rule{
 	"adamw":   {pass.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, adamw},
 	"lion":    {pass.Optimizer{Beta1: 0.9, Beta2: 0.99}, lion},
 	"adagrad": {pass.Optimizer{Eps: 1e-10}, adagrad},
+
+	"rowwise_adagrad": {pass.Optimizer{Eps: 1e-10}, rowwiseAdagrad},
+	"sparse_adam":     {pass.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, sparseAdam},
+
 	"rmsprop": {pass.Optimizer{Alpha: 0.99, Eps: 1e-8}, rmsprop},
 	"lamb":    {pass.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-6}, lamb},
 	"lars":    {pass.Optimizer{}, lars},
@@ -76,15 +80,21 @@ func checkOptions(o *pass.Options, opt pass.Optimizer) error {
 	if opt.Nesterov && (opt.Momentum <= 0 || opt.Dampening != 0) {
 		return ir.Errorf(ir.Loc{}, "nesterov needs a momentum and no dampening")
 	}
+	if opt.WeightDecay != 0 && (opt.Name == sparseAdamName || opt.Name == rowwiseName) {
+		return ir.Errorf(ir.Loc{}, "%s has no weight decay: it would move the rows of a table that are not looked up", opt.Name)
+	}
 	return checkSchedule(o.Schedule)
 }
 
-// run is the update of one parameter: p the parameter, g its gradient, both of one type (of f32 in half precision).
+// run is the update of one parameter: p the parameter, g its gradient, both of one type (of f32 in half precision). Of a
+// table with a sparse gradient, p, g and all state are the rows that are looked up.
 type run struct {
 	*updater
+	grad   grad
 	name   string // of the parameter
 	p, g   *ir.Value
 	decays bool
+	from   map[*ir.Value]*ir.Value // the tensor, parameter or state, that what was read of it belongs to
 }
 
 // scalar is s in the parameter's type.
@@ -97,15 +107,16 @@ func (r *run) num(v float64) *ir.Value { return ops.ScalarLike(r.b, r.p, v) }
 func (r *run) mul(x *ir.Value, v float64) *ir.Value { return ops.Mul(r.b, x, r.num(v)) }
 
 // state is the parameter optim/<kind>/<p>, zeros at the start.
-func (r *run) state(kind string) *ir.Value {
-	return r.b.Param("optim/"+kind+"/"+r.name, r.p.Type, ir.State)
+func (r *run) state(kind string) *ir.Value { return r.stateOf(kind, r.grad.param.Type.Dims) }
+
+// stateOf is a state of other dims, of which the first is the parameter's.
+func (r *run) stateOf(kind string, dims []int) *ir.Value {
+	return r.read(r.b.Param("optim/"+kind+"/"+r.name, ir.T(r.p.Type.DType, dims...), ir.State))
 }
 
 // keep makes next the new contents of state s.
 func (r *run) keep(s, next *ir.Value) *ir.Value {
-	kept := r.unless(s, next)
-	r.b.Rename(kept, s.Name+".next")
-	r.b.Update(s, kept)
+	r.write(s, next)
 	return next
 }
 
@@ -276,4 +287,42 @@ func lars(r *run) *ir.Value {
 		step = r.keep(buf, ops.Add(r.b, r.mul(buf, m), step))
 	}
 	return ops.Sub(r.b, r.p, step)
+}
+
+// Names of the optimizers that know tables.
+const (
+	sparseAdamName = "sparse_adam"
+	rowwiseName    = "rowwise_adagrad"
+)
+
+// sparseAdam is torch.optim.SparseAdam for tables: Adam in the rows that are looked up, while the moments of the others stay
+// as they are; eps is added to sqrt(v) before the corrections, unlike Adam's. The other parameters take Adam.
+func sparseAdam(r *run) *ir.Value {
+	if !r.isTable() {
+		return adam(r)
+	}
+	m, v := r.moments(r.g)
+	size := r.oncef("sparse_step_size", func(b *ir.Builder) *ir.Value {
+		rate := ops.Mul(b, r.lr, r.correction("v_correction", r.opt.Beta2, true))
+		return ops.Div(b, rate, r.correction("m_correction", r.opt.Beta1, false))
+	})
+	return r.descend(r.p, size, ops.Div(r.b, m, ops.Add(r.b, ops.Sqrt(r.b, v), r.num(r.opt.Eps))))
+}
+
+// rowwiseAdagrad is the exact row-wise Adagrad of FBGEMM and TorchRec (arXiv:1906.00091 names it) for tables: sum, one number a
+// row, grows by the mean of the squares of the row's gradient. The other parameters take Adagrad.
+func rowwiseAdagrad(r *run) *ir.Value {
+	if !r.isTable() {
+		return adagrad(r)
+	}
+	b := r.b
+	dims := slices.Clone(r.grad.param.Type.Dims)
+	var inner []int
+	for d := 1; d < len(dims); d++ {
+		dims[d], inner = 1, append(inner, d)
+	}
+	sum := r.stateOf("row_sum", dims)
+	next := r.keep(sum, ops.Add(b, sum, ops.ReduceMean(b, ops.Square(b, r.g), inner...)))
+	den := ops.Add(b, ops.Sqrt(b, next), ops.ScalarLike(b, next, r.opt.Eps))
+	return r.descend(r.p, r.lr, ops.Div(b, r.g, ops.Expand(b, den, r.g.Type.Dims)))
 }

@@ -77,7 +77,7 @@ type GradComm struct {
 // Optimizer is the update rule and its hyperparameters. Betas, eps and alpha that are zero mean the defaults of the
 // PyTorch optimizer of that name, unless Zero names them.
 type Optimizer struct {
-	Name        string // sgd (default), adam, adamw, lion, adagrad, rmsprop, lamb, lars
+	Name        string // sgd (default), adam, adamw, lion, adagrad, rmsprop, lamb, lars, sparse_adam, rowwise_adagrad
 	LR          float64
 	Momentum    float64 // sgd, rmsprop, lars
 	Dampening   float64
