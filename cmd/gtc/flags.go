@@ -165,9 +165,12 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	if m.set.Changed("huber-delta") && o.Pass.HuberDelta <= 0 {
 		return nil, compiler.Input(fmt.Errorf("--huber-delta must be positive"))
 	}
-	for name, v := range map[string]int{"--batch": o.Import.Batch, "--dp": o.Pass.DP - 1, "--microbatches": o.Pass.Microbatches - 1, "--tp": o.Pass.TP - 1} {
-		if v < 0 {
-			return nil, compiler.Input(fmt.Errorf("%s must be at least 1", name))
+	for _, c := range []struct {
+		name string
+		v    int
+	}{{"--batch", o.Import.Batch}, {"--dp", o.Pass.DP - 1}, {"--microbatches", o.Pass.Microbatches - 1}, {"--tp", o.Pass.TP - 1}} {
+		if c.v < 0 {
+			return nil, compiler.Input(fmt.Errorf("%s must be at least 1", c.name))
 		}
 	}
 	if p := &o.Pass; p.DP > maxRanks || p.TP > maxRanks/p.DP || p.PP > maxRanks/(p.DP*p.TP) {

@@ -26,9 +26,9 @@ func (m *modelFlags) gradComm() error {
 		return fmt.Errorf("--grad-dtype %s: gradients travel as fp32, bf16 or fp16", g.DType)
 	}
 	g.DType = d
-	for flag, way := range map[string]string{"grad-rank": "powersgd", "grad-fraction": "topk"} {
-		if m.set.Changed(flag) && g.Compress != way {
-			return fmt.Errorf("--%s is of --grad-compress %s", flag, way)
+	for _, of := range [][2]string{{"grad-rank", "powersgd"}, {"grad-fraction", "topk"}} {
+		if m.set.Changed(of[0]) && g.Compress != of[1] {
+			return fmt.Errorf("--%s is of --grad-compress %s", of[0], of[1])
 		}
 	}
 	if g.Compress == "powersgd" {

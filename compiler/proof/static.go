@@ -2,6 +2,7 @@ package proof
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -11,7 +12,8 @@ var meeting = map[string]bool{"all_reduce": true, "reduce_scatter": true, "all_g
 
 // static checks what one program shows by itself.
 func (j *job) static(p *program) error {
-	for _, list := range p.funcs {
+	for _, f := range slices.Sorted(maps.Keys(p.funcs)) {
+		list := p.funcs[f]
 		for i := range list {
 			if err := j.staticOp(&list[i]); err != nil {
 				return fmt.Errorf("%s: %w", tell(list[i].Collective), err)

@@ -30,7 +30,8 @@ func (m *Model) bindDims() (map[string]int, error) {
 			}
 		}
 	}
-	for name, size := range m.opts.Dims {
+	for _, name := range slices.Sorted(maps.Keys(m.opts.Dims)) {
+		size := m.opts.Dims[name]
 		if size < 0 || size > maxDim {
 			return nil, fmt.Errorf("--dim %s=%d: want a size of 0 or more", name, size)
 		}

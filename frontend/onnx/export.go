@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
@@ -43,7 +44,8 @@ type exporter struct {
 }
 
 func (e *exporter) run(inference bool) error {
-	for name, data := range e.weights {
+	for _, name := range slices.Sorted(maps.Keys(e.weights)) {
+		data := e.weights[name]
 		p := e.m.roles.named[name]
 		if p == nil {
 			return fmt.Errorf("the model has no parameter %q", name)

@@ -264,9 +264,9 @@ func importPackedAttention(w *walker, n *node, in []*val) []*val {
 // whole: every sample must fill it, which seqlens_k, known when compiling, says.
 func importGroupQuery(w *walker, n *node, in []*val) []*val {
 	in = slices.Concat(in, make([]*val, 17-len(in)))
-	for i, what := range map[int]string{12: "a quantized cache", 13: "a quantized cache", 16: "query_seqlens"} {
+	for _, i := range []int{12, 13, 16} {
 		if in[i] != nil {
-			n.fail("%s is not supported", what)
+			n.fail("%s is not supported", map[int]string{12: "a quantized cache", 13: "a quantized cache", 16: "query_seqlens"}[i])
 		}
 	}
 	if n.int("sliding_window_cache", 0) != 0 || n.int("qk_output", 0) != 0 || n.wants(3) {

@@ -3,6 +3,7 @@ package interp
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -156,10 +157,14 @@ func (b *board) close() error {
 	if b.err != nil {
 		return b.err
 	}
+	var lost []string
 	for _, box := range b.boxes {
-		if len(box) > 0 {
-			return fmt.Errorf("a message is never received: %s", box[0].call)
+		for _, m := range box {
+			lost = append(lost, fmt.Sprint(m.call))
 		}
+	}
+	if len(lost) > 0 {
+		return fmt.Errorf("a message is never received: %s", slices.Min(lost))
 	}
 	return nil
 }

@@ -196,9 +196,12 @@ func (k *cutter) sink(present map[*ir.Value][]int) {
 	for again, turns := true, 0; again && turns < 3; turns++ { // what moved may have brought along what others read
 		again = false
 		last := s.destinations(list)
-		for op := range s.free(list, last) {
-			s.relocate(op, last[op])
-			again = true
+		free := s.free(list, last)
+		for _, op := range list {
+			if free[op] {
+				s.relocate(op, last[op])
+				again = true
+			}
 		}
 		for _, op := range slices.Backward(list) {
 			again = s.move(op, s.wanted(op, func(r *ir.Op) int { return k.part[r] })) || again

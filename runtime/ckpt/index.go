@@ -29,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,7 +184,8 @@ func (x *Index) check() error {
 			return fmt.Errorf("%q is not a name for a shard", s.File)
 		}
 	}
-	for name, t := range x.Tensors {
+	for _, name := range slices.Sorted(maps.Keys(x.Tensors)) {
+		t := x.Tensors[name]
 		if err := t.check(len(x.Shards)); err != nil {
 			return fmt.Errorf("tensor %q: %w", name, err)
 		}

@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -15,7 +16,8 @@ var TargetNames = []string{"target", "targets", "label", "labels", "y"}
 // used once unless Map says otherwise.
 func bind(inputs []Input, names []string, mapped map[string]string) ([]string, error) {
 	b := &binder{inputs: inputs, names: names, key: make([]string, len(inputs)), used: map[string]bool{}}
-	for name, key := range mapped {
+	for _, name := range slices.Sorted(maps.Keys(mapped)) {
+		key := mapped[name]
 		i := slices.IndexFunc(inputs, func(in Input) bool { return in.Name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("the model has no input %q to map array %q to; it has %s", name, key, b.inputNames())

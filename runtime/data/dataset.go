@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -65,7 +66,7 @@ func Open(paths []string, inputs []Input, opt Options) (*Dataset, error) {
 }
 
 func (d *Dataset) load(opt Options) error {
-	for name := range opt.Transforms {
+	for _, name := range slices.Sorted(maps.Keys(opt.Transforms)) {
 		if d.input(name) < 0 {
 			return fmt.Errorf("--transform %s=…: the model has no such input", name)
 		}

@@ -2,6 +2,8 @@ package train
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,8 +47,8 @@ func (t *trainer) accumulated() (err error) {
 // scheduled makes the actions that the plan lists.
 func (t *trainer) scheduled() (err error) {
 	var functions []*function
-	for _, list := range t.m.slots {
-		for _, f := range list {
+	for _, name := range slices.Sorted(maps.Keys(t.m.slots)) {
+		for _, f := range t.m.slots[name] {
 			if f != nil {
 				functions = append(functions, f)
 			}

@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -185,10 +186,11 @@ func (m *machine) prepareAll(p *Program) error {
 		}
 		used[a.Func][a.Slot] = true
 	}
-	for name, calls := range p.Funcs {
+	for _, name := range slices.Sorted(maps.Keys(p.Funcs)) {
+		calls := p.Funcs[name]
 		m.slots[name] = make([]*function, max(m.plan.prog.Slots, 1))
 		scheduled := slices.ContainsFunc(m.plan.prog.Actions, func(a abi.Action) bool { return a.Func == name })
-		for slot := range used[name] {
+		for _, slot := range slices.Sorted(maps.Keys(used[name])) {
 			s := m.plan.slot(slot)
 			f, err := m.prepare(name, s.calls(calls), s.copies(p.Copies[name]))
 			if err != nil {

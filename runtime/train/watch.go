@@ -43,7 +43,11 @@ type watcher struct {
 // newWatcher reads the views' environment variables.
 func newWatcher(getenv func(string) string, rank int, out io.Writer) (*watcher, error) {
 	w := &watcher{rank: rank, out: out, began: time.Now()}
-	for name, v := range map[string]*int{"GTC_NAN": &w.nan, "GTC_HASH": &w.hash, "GTC_PROFILE": &w.profile, "GTC_DEBUG": &w.debug} {
+	for _, x := range []struct {
+		name string
+		v    *int
+	}{{"GTC_NAN", &w.nan}, {"GTC_HASH", &w.hash}, {"GTC_PROFILE", &w.profile}, {"GTC_DEBUG", &w.debug}} {
+		name, v := x.name, x.v
 		s := getenv(name)
 		if s == "" {
 			continue
