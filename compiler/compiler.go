@@ -52,6 +52,7 @@ type Result struct {
 	Proof      *proof.Report // that the ranks fit together
 	Warnings   []string
 	Parameters []*onnx.Parameter // the model's, with their roles
+	Outputs    []string          // names in the model of the results out0, out1, …
 
 	LowerTime, BuildTime time.Duration // import and passes; writing and building
 }
@@ -138,7 +139,7 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 			filepath.Base(o.Model), n, maxOps))
 	}
 	res.Module, res.Context = m, &pass.Context{Module: m, Opt: &o.Pass}
-	res.Warnings, res.Parameters = model.Warnings, model.Parameters()
+	res.Warnings, res.Parameters, res.Outputs = model.Warnings, model.Parameters(), model.Outputs()
 	if err := passes.Run(res.Context, passes.Table); err != nil {
 		var told *ir.Error
 		if errors.As(err, &told) && told.File == "" {

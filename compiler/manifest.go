@@ -34,7 +34,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 	}
 	m := results[0].Module
 	out := &abi.Manifest{Version: abi.Version, Gtc: gtc.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: pass.CPU,
-		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m), Abstract: o.Import.Abstract, Files: map[string]string{}}
+		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m), Outputs: results[0].Outputs, Abstract: o.Import.Abstract, Files: map[string]string{}}
 	for name, text := range src.Files {
 		out.Files["prog0/"+name] = sourceSum(text)
 	}

@@ -88,6 +88,10 @@ func (m *Model) Inspect() (*Info, error) {
 	return info, nil
 }
 
+// Outputs are the names in the file of the results out0, out1, … of the imported program; the elements of a sequence repeat its
+// name. Import must have succeeded.
+func (m *Model) Outputs() []string { return m.imported.outputs }
+
 // Parameters lists the float initializers with the roles decided for them. Import or Inspect must have succeeded.
 func (m *Model) Parameters() []*Parameter {
 	if m.roles == nil {

@@ -9,6 +9,9 @@ const Version = 1
 // Align is the alignment in bytes of every tensor in the arena.
 const Align = 64
 
+// OutputPrefix and a number, from 0 on, name the results of a program that are outputs of the model.
+const OutputPrefix = "out"
+
 // Weights is the file beside gtc.json with the initial contents of tensors that have an Init.
 const Weights = "weights.safetensors"
 
@@ -29,6 +32,7 @@ type Manifest struct {
 	RankProgram []int             `json:"rank_program"` // rank -> index into Programs
 	Programs    []Program         `json:"programs"`
 	Train       Train             `json:"train"`
+	Outputs     []string          `json:"outputs,omitempty"`  // names in the ONNX file of results out0, out1, …
 	Abstract    bool              `json:"abstract,omitempty"` // compiled with --abstract-weights: the weights may lack tensors that have an Init
 	Options     map[string]string `json:"options"`            // compile flags as given, for the record
 	Files       map[string]string `json:"files,omitempty"`    // hashes of the programs' sources by path; not of the plan in it

@@ -54,3 +54,24 @@ func convertInts(out, src []byte, from, to string) error {
 	storeInts(out, v, to)
 	return nil
 }
+
+// Apply converts samples, rows of src of type from, into those of in, as a data set with this transform does. Errors name the
+// sample.
+func (t *Transform) Apply(src []byte, from string, in *Input) ([]byte, error) {
+	c, err := newConverter(from, in, t)
+	if err != nil {
+		return nil, err
+	}
+	size, to := c.n*kinds[from].size, c.n*kinds[in.DType].size
+	if size == 0 || len(src)%size != 0 {
+		return nil, fmt.Errorf("%d bytes are no whole number of samples of %d", len(src), size)
+	}
+	out := make([]byte, len(src)/size*to)
+	s := &scratch{make([]int64, c.n), make([]float64, c.n)}
+	for i := range len(src) / size {
+		if err := c.convert(out[i*to:(i+1)*to], src[i*size:(i+1)*size], s); err != nil {
+			return nil, fmt.Errorf("sample %d: %w", i, err)
+		}
+	}
+	return out, nil
+}

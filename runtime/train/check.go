@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -33,7 +34,7 @@ func (s *session) fixedBatch() error {
 	if t.pace != nil {
 		defer t.pace.close()
 	}
-	batch, err := readBatch(s.cfg.fixedBatch, t.feed.inputs)
+	batch, err := readBatch(s.cfg.fixedBatch, t.feed, &data.Options{})
 	if err != nil {
 		return usagef("--fixed-batch: %w", err)
 	}
@@ -145,8 +146,11 @@ func squeeze(dims []int) []int {
 	return slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == 1 })
 }
 
-// readBatch reads the arrays of the inputs, converted to their types.
-func readBatch(path string, inputs []*abi.Tensor) ([]npz.Array, error) {
+// readBatch reads the arrays of the inputs, by the names and with the transforms of opt, converted to their types.
+func readBatch(path string, feed *feeder, opt *data.Options) ([]npz.Array, error) {
+	if err := known(feed.inputs, opt); err != nil {
+		return nil, err
+	}
 	f, err := npz.Open(path)
 	if err != nil {
 		return nil, err
@@ -154,9 +158,12 @@ func readBatch(path string, inputs []*abi.Tensor) ([]npz.Array, error) {
 	defer f.Close()
 	var batch []npz.Array
 	k := 0
-	for _, t := range inputs {
+	for _, t := range feed.inputs {
 		names := []string{t.Name}
-		if t.Role == "target" {
+		if key := opt.Map[t.Name]; key != "" {
+			names = []string{key}
+			k++
+		} else if t.Role == "target" {
 			names = append(names, data.TargetNames...)
 		} else {
 			names = append(names, "in"+strconv.Itoa(k))
@@ -170,13 +177,48 @@ func readBatch(path string, inputs []*abi.Tensor) ([]npz.Array, error) {
 		if err != nil {
 			return nil, err
 		}
-		b, err := convert(a, t.DType)
+		var b npz.Array
+		if tr, ok := opt.Transforms[t.Name]; ok {
+			b, err = transformed(a, t, feed.rows, &tr)
+		} else {
+			b, err = convert(a, t.DType)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: array %q: %w", path, a.Name, err)
 		}
 		batch = append(batch, b)
 	}
 	return batch, nil
+}
+
+// known makes sure that the inputs that opt names are there.
+func known(inputs []*abi.Tensor, opt *data.Options) error {
+	for _, name := range slices.Sorted(maps.Keys(opt.Map)) {
+		if !slices.ContainsFunc(inputs, func(t *abi.Tensor) bool { return t.Name == name }) {
+			return fmt.Errorf("--map %s: the model has no such input", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(opt.Transforms)) {
+		if !slices.ContainsFunc(inputs, func(t *abi.Tensor) bool { return t.Name == name }) {
+			return fmt.Errorf("--transform %s: the model has no such input", name)
+		}
+	}
+	return nil
+}
+
+// transformed is an array of an input of which a call takes so many samples, transformed as training data are.
+func transformed(a *npz.Array, t *abi.Tensor, rows int, tr *data.Transform) (npz.Array, error) {
+	out := npz.Array{Name: a.Name, DType: t.DType, Shape: slices.Clone(a.Shape)}
+	if len(t.Dims) == 0 || t.Dims[0]%rows != 0 {
+		return out, fmt.Errorf("--transform is for samples, and input %q is %s%v", t.Name, t.DType, t.Dims)
+	}
+	in := data.Input{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Dims)}
+	if in.Shape[0] /= rows; in.Shape[0] == 1 {
+		in.Shape = in.Shape[1:]
+	}
+	var err error
+	out.Data, err = tr.Apply(a.Data, a.DType, &in)
+	return out, err
 }
 
 // convert copies an array, changing its type where that loses nothing but the rounding of floats.
@@ -254,40 +296,4 @@ func dedupe(arrays []npz.Array) []npz.Array {
 		}
 	}
 	return out
-}
-
-// dumpForward is the mode of --dump-forward: @forward once on the arrays of --inputs, all results to a file.
-func (s *session) dumpForward() error {
-	f := s.m.funcs[FuncForward]
-	if f == nil {
-		return usagef("this program was compiled without @forward (gtc compile --forward)")
-	}
-	feed, err := s.m.newFeeder(f)
-	if err != nil {
-		return err
-	}
-	batch, err := readBatch(s.cfg.inputs, feed.inputs)
-	if err != nil {
-		return usagef("--inputs: %w", err)
-	}
-	if err := s.resume(nil); err != nil {
-		return err
-	}
-	c := &collector{s: s}
-	for micro := range feed.calls {
-		if err := feed.fixed(batch, f, micro); err != nil {
-			return inFile("--inputs "+s.cfg.inputs, err)
-		}
-		if err := s.m.run(f, micro); err != nil {
-			return err
-		}
-		if err := c.take(f, micro); err != nil {
-			return err
-		}
-	}
-	arrays, err := c.join()
-	if err != nil {
-		return err
-	}
-	return s.writeResults(s.cfg.dumpForward, arrays)
 }

@@ -185,8 +185,8 @@ func (c *config) runFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.trace, "trace", "", "write a trace of all calls for chrome://tracing to `FILE`")
 	fs.StringVar(&c.lr, "lr", "", "not here: the learning rate is compiled in, by gtc compile --lr")
 
-	fs.StringVar(&c.dumpForward, "dump-forward", "", "run the model once on --inputs and write its outputs to `FILE.npz`")
-	fs.StringVar(&c.inputs, "inputs", "", "`FILE.npz` with one array per input, for --dump-forward")
+	fs.StringVar(&c.dumpForward, "dump-forward", "", "run the model on the samples of --inputs, any number of them, and write its outputs, by their names in the model, to `FILE.npz`; of the initial weights, or with --resume of the newest checkpoint")
+	fs.StringVar(&c.inputs, "inputs", "", "`FILE.npz` with one array per input (of its name, or in0, in1, ...), for --dump-forward")
 	fs.StringVar(&c.fixedBatch, "fixed-batch", "", "do --steps updates on the one batch in `FILE.npz`, for gtc check")
 	fs.StringVar(&c.results, "results", "", "write the loss of each --fixed-batch step and the first step's results to `FILE.npz`")
 }
@@ -282,6 +282,8 @@ func (c *config) check() error {
 		return errors.New("--fixed-batch and --results go together")
 	case c.fixedBatch != "" && c.epochs >= 0:
 		return errors.New("--fixed-batch counts --steps, not --epochs")
+	case c.fixedBatch != "" && len(c.opt.Map)+len(c.opt.Transforms) > 0:
+		return errors.New("--fixed-batch takes its arrays as they are: --map and --transform are not for it")
 	case c.fixedBatch != "" && c.steps == 0:
 		return errors.New("--fixed-batch does at least one step: --steps 0 would do none")
 	case c.evalOnly && len(c.data)+len(c.evalData) == 0:

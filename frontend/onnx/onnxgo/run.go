@@ -49,8 +49,12 @@ func (g *Graph) RunContext(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
+	names := f.Names() // in the order of the outputs
 	for i, n := range g.outputs() {
-		if n.t, err = read(f, fmt.Sprintf("out%d", i)); err != nil {
+		if i >= len(names) {
+			return fmt.Errorf("onnxgo: the program gave %d outputs, the graph has %d", len(names), len(g.outputs()))
+		}
+		if n.t, err = read(f, names[i]); err != nil {
 			return fmt.Errorf("onnxgo: output %q: %w", n.name, err)
 		}
 	}
