@@ -112,6 +112,9 @@ func trainInfo(o *Options, m *ir.Module) abi.Train {
 			return t
 		}
 	}
+	if e := m.Func("eval"); e != nil {
+		t.Together = slices.ContainsFunc(e.Params, func(p *ir.Value) bool { return p.Role == ir.Whole })
+	}
 	for _, p := range f.Params {
 		switch {
 		case p.Role == ir.Weight:
@@ -177,7 +180,7 @@ func tensors(m *ir.Module, fileDims map[string][]int) []abi.Tensor {
 			seen[name] = true
 			t := tensor(name, v)
 			t.Role, t.Init = role, init
-			if v.Role == ir.Param || v.Role == ir.Buffer || v.Role == ir.State {
+			if v.Role == ir.Param || v.Role == ir.Buffer || v.Role == ir.State || v.Role == ir.Whole {
 				t.ShardAxes = shardAxes(v)
 			}
 			t.Own, t.Merge = compress.Own(v)
@@ -267,7 +270,7 @@ func whole(m mesh.Mesh, t *abi.Tensor) []int {
 func funcInfo(f *ir.Func) abi.Func {
 	info := abi.Func{Name: f.Name, Ops: len(f.Ops)}
 	for _, p := range f.Params {
-		if p.Role == ir.Input || p.Role == ir.Target || p.Role == ir.Weight {
+		if p.Role.FromData() {
 			info.Inputs = append(info.Inputs, p.Name)
 		}
 	}

@@ -52,9 +52,16 @@ const (
 	Buffer             // kept between steps but not trained by the optimizer (running statistics), or frozen
 	State              // optimizer state, the step counter, accumulated gradients
 	Stash              // kept from the forward to the backward action of one micro-batch in flight; has a copy in every slot
+	Whole              // an Input, Target or Weight of all micro-batches of the step; its name is WholePrefix and the other's
 )
 
-var roleNames = [...]string{"input", "target", "weight", "param", "buffer", "state", "stash"}
+var roleNames = [...]string{"input", "target", "weight", "param", "buffer", "state", "stash", "whole"}
+
+// WholePrefix begins the names of parameters of role Whole; what follows is the name of the data.
+const WholePrefix = "whole/"
+
+// FromData reports whether a parameter of the role is read from the data set.
+func (r Role) FromData() bool { return r == Input || r == Target || r == Weight || r == Whole }
 
 // String is the role's name in the text form.
 func (r Role) String() string { return roleNames[r] }

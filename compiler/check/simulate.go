@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/gtc-compiler/gtc/compiler"
@@ -179,26 +180,40 @@ func wholeBatch(programs []interp.Program, inputs []string, ref *npz.File) (map[
 	for _, p := range programs {
 		for _, f := range p.Module.Funcs {
 			for _, v := range f.Params {
-				if out[v.Name] != nil || v.Role != ir.Input && v.Role != ir.Target && v.Role != ir.Weight {
+				name := strings.TrimPrefix(v.Name, ir.WholePrefix)
+				if v.Role != ir.Whole {
+					name = v.Name
+				}
+				if out[name] != nil || !v.Role.FromData() {
 					continue
 				}
-				x, err := wholeInput(p.Module.Mesh, v, inputs, ref)
+				x, err := wholeInput(p.Module.Mesh, v, name, inputs, ref)
 				if err != nil {
 					return nil, err
 				}
-				out[v.Name] = x
+				out[name] = x
 			}
 		}
 	}
 	return out, nil
 }
 
-// wholeInput is the array of ref for input v of a rank's program.
-func wholeInput(m mesh.Mesh, v *ir.Value, inputs []string, ref *npz.File) (*ir.Array, error) {
+// wholeInput is the array of ref for v of a rank's program, which is the input of that name.
+func wholeInput(m mesh.Mesh, v *ir.Value, name string, inputs []string, ref *npz.File) (*ir.Array, error) {
 	dims := interp.WholeDims(m, v)
 	out := ir.NewArray(ir.T(v.Type.DType, dims...))
-	names := []string{v.Name}
-	switch v.Role {
+	names := []string{name}
+	role := v.Role
+	if role == ir.Whole { // of the model's inputs, or what the loss adds
+		role = ir.Input
+		if !slices.Contains(inputs, name) {
+			role = ir.Weight
+			if v.Type.DType.IsInt() || has(ref, name) || len(dims) > 1 {
+				role = ir.Target
+			}
+		}
+	}
+	switch role {
 	case ir.Weight:
 		for i := range out.F {
 			out.F[i] = 1
@@ -207,18 +222,18 @@ func wholeInput(m mesh.Mesh, v *ir.Value, inputs []string, ref *npz.File) (*ir.A
 	case ir.Target:
 		names = append(names, data.TargetNames...)
 	default:
-		names = append(names, "in"+strconv.Itoa(slices.Index(inputs, v.Name)))
+		names = append(names, "in"+strconv.Itoa(slices.Index(inputs, name)))
 	}
 	i := slices.IndexFunc(names, func(n string) bool { return has(ref, n) })
 	if i < 0 {
-		return nil, compiler.Input(fmt.Errorf("%s: no array for input %q", ref.Path(), v.Name))
+		return nil, compiler.Input(fmt.Errorf("%s: no array for input %q", ref.Path(), name))
 	}
 	x, shape, err := read(ref, names[i])
 	if err != nil {
 		return nil, compiler.Input(err)
 	}
 	if !slices.Equal(squeeze(shape), squeeze(dims)) {
-		return nil, compiler.Input(fmt.Errorf("%s: array %q is %v, input %q of the whole batch is %v", ref.Path(), names[i], shape, v.Name, dims))
+		return nil, compiler.Input(fmt.Errorf("%s: array %q is %v, input %q of the whole batch is %v", ref.Path(), names[i], shape, name, dims))
 	}
 	if out.F != nil {
 		out.F = x

@@ -212,7 +212,7 @@ func EquivalentRanks(m *ir.Module, whole, local *ir.Func, seed uint64) error {
 	for r := range ranks {
 		ranks[r] = map[string]*ir.Array{}
 		for _, p := range local.Params {
-			if a := args[p.Name]; a != nil {
+			if a := given(args, p); a != nil {
 				ranks[r][p.Name] = Shard(m.Mesh, p.Sharding, r, 0, a)
 			}
 		}

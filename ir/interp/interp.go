@@ -5,6 +5,7 @@ package interp
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -47,7 +48,7 @@ type env map[*ir.Value]*ir.Array
 func enter(f *ir.Func, args map[string]*ir.Array) (env, error) {
 	e := env{}
 	for _, p := range f.Params {
-		a := args[p.Name]
+		a := given(args, p)
 		switch {
 		case a != nil && !a.Type.Equal(p.Type):
 			return nil, fmt.Errorf("@%s: parameter %q is %s, given %s", f.Name, p.Name, p.Type, a.Type)
@@ -62,6 +63,14 @@ func enter(f *ir.Func, args map[string]*ir.Array) (env, error) {
 		e[p] = a
 	}
 	return e, nil
+}
+
+// given is what args, whole contents by name, hold for p: of role Whole, the contents of the data that it stands for.
+func given(args map[string]*ir.Array, p *ir.Value) *ir.Array {
+	if a := args[p.Name]; a != nil || p.Role != ir.Whole {
+		return a
+	}
+	return args[strings.TrimPrefix(p.Name, ir.WholePrefix)]
 }
 
 // leave collects the results.

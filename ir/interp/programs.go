@@ -222,7 +222,7 @@ func (s *Simulation) enter(rank int, f *ir.Func, a abi.Action, data map[string]*
 				return nil, fmt.Errorf("@%s of micro-batch %d reads stash %q, of which slot %d holds no value of that micro-batch", f.Name, a.Micro, p.Name, a.Slot)
 			}
 		default:
-			x := data[p.Name]
+			x := given(data, p)
 			if x == nil {
 				return nil, fmt.Errorf("@%s: %s %q is not given", f.Name, p.Role, p.Name)
 			}

@@ -130,7 +130,7 @@ func repeatedWithin(v *ir.Value, depth int) bool {
 // MarkData sets Value.Data of every value of f.
 func MarkData(f *ir.Func) {
 	for _, p := range f.Params {
-		p.Data = p.Role == ir.Input || p.Role == ir.Target || p.Role == ir.Weight
+		p.Data = p.Role.FromData()
 	}
 	for _, op := range f.Ops {
 		data := slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && v.Data })

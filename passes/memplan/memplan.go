@@ -79,7 +79,7 @@ type planner struct {
 
 // placeFixed gives parameters and stored constants their permanent places.
 func (p *planner) placeFixed(f *ir.Func) error {
-	kinds := map[ir.Role]string{ir.Input: "inputs", ir.Target: "inputs", ir.Weight: "inputs",
+	kinds := map[ir.Role]string{ir.Input: "inputs", ir.Target: "inputs", ir.Weight: "inputs", ir.Whole: "inputs",
 		ir.Param: "params", ir.Buffer: "buffers", ir.State: "state"}
 	for _, v := range f.Params {
 		if v.Role == ir.Stash {

@@ -15,7 +15,10 @@ func TestGolden(t *testing.T) {
 }
 
 const normalised = `func @step(%x: f32[8,3], %w: f32[3] param) {
-  %s = reduce_sum %x {dims=[0]} : f32[1,3]
+  %r = reshape %w {dims=[1,3]} : f32[1,3]
+  %we = expand %r {dims=[8,3]} : f32[8,3]
+  %y = mul %x, %we : f32[8,3]
+  %s = reduce_sum %y {dims=[0]} : f32[1,3]
   %e = expand %s {dims=[8,3]} : f32[8,3]
   %d = sub %x, %e : f32[8,3]
   %l = reduce_sum %d {dims=[0,1]} : f32[1,1]

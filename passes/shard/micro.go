@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,19 +11,28 @@ import (
 
 // obstacle is an op that needs more than one micro-batch at a time.
 type obstacle struct {
-	f         *ir.Func
+	a         *annotator
 	op        *ir.Op
 	value     *ir.Value // the operand or result that spans the batch
 	text      string
 	batchNorm bool // it serves BatchNorm
+	when      map[*ir.Value]stage
 }
 
 func (o *obstacle) explain(mb int) error {
-	e := ir.Errorf(o.op.Loc, "the batch cannot be computed in %d micro-batches: in @%s, %s %s", mb, o.f.Name, o.op.Def.Name, o.text)
-	if o.value != nil {
-		e.Note("it is %q %s", o.value.Name, o.value.Type)
+	mixed := mixed(o.a.f)
+	op, text, value := o.op, o.text, o.value
+	if v := o.couples(mixed); v != nil { // the node that couples the samples, not one that is far behind it
+		op, text, value = v.Op, fmt.Sprintf("is over the whole batch, and %s needs it together with the samples of one micro-batch", place(o.op)), v
 	}
-	if o.f.Name == "forward" {
+	e := ir.Errorf(op.Loc, "the batch cannot be computed in %d micro-batches: in @%s, %s %s", mb, o.a.f.Name, op.Def.Name, text)
+	if value != nil {
+		e.Note("it is %q %s", value.Name, value.Type)
+		if p := mixed[value]; p != nil {
+			e.Note("it depends on the %s %q, so it is not known from the data alone before the micro-batches are computed", p.Role, p.Name)
+		}
+	}
+	if o.a.f.Name == "forward" {
 		return e.Note("@forward is compiled only on request; training does not need it")
 	}
 	return e.Note("use more ranks, or a smaller batch, instead of micro-batches")
@@ -51,6 +61,7 @@ func (a *annotator) obstacle() *obstacle {
 	for _, op := range a.f.Ops {
 		s, why := a.stageOf(op, when)
 		if why != nil {
+			why.when = when
 			return why
 		}
 		for _, v := range op.Out {
@@ -61,6 +72,57 @@ func (a *annotator) obstacle() *obstacle {
 		}
 	}
 	return a.results(when)
+}
+
+// couples is the sum over samples that the obstacle's value comes from, and that depends on more than the data; nil when
+// the obstacle is no sum that is known too late.
+func (o *obstacle) couples(mixed map[*ir.Value]*ir.Value) *ir.Value {
+	v := o.value
+	if v == nil {
+		return nil
+	}
+	if slices.Contains(v.Sharding.Partial, mesh.TimeAxis) {
+		return o.summed(v)
+	}
+	if o.when[v] != total {
+		return nil
+	}
+	seen := map[*ir.Value]bool{}
+	for v != nil && v.Op != nil && !seen[v] {
+		seen[v] = true
+		plan := o.a.plan(v.Op)
+		next := slices.IndexFunc(v.Op.In, func(x *ir.Value) bool {
+			return x != nil && mixed[x] != nil && (o.when[x] == total || slices.Contains(x.Sharding.Partial, mesh.TimeAxis))
+		})
+		if next < 0 {
+			break
+		}
+		v = v.Op.In[next]
+		if slices.Contains(v.Sharding.Partial, mesh.TimeAxis) && !slices.Contains(plan.In[next].Partial, mesh.TimeAxis) {
+			return o.summed(v)
+		}
+	}
+	return nil
+}
+
+// summed is the value of a partial sum as its samples were first added up.
+func (o *obstacle) summed(v *ir.Value) *ir.Value {
+	for v.Op != nil {
+		next := slices.IndexFunc(v.Op.In, func(x *ir.Value) bool { return x != nil && slices.Contains(x.Sharding.Partial, mesh.TimeAxis) })
+		if next < 0 {
+			return v
+		}
+		v = v.Op.In[next]
+	}
+	return nil
+}
+
+// place names an op by its node and line.
+func place(op *ir.Op) string {
+	if s := op.Loc.String(); s != "" {
+		return op.Def.Name + " of " + s
+	}
+	return op.Def.Name
 }
 
 func overTime(s mesh.Sharding) bool {
@@ -75,7 +137,7 @@ func splitOverTime(s mesh.Sharding) bool {
 func (a *annotator) stageOf(op *ir.Op, when map[*ir.Value]stage) (stage, *obstacle) {
 	plan := a.plan(op)
 	block := func(v *ir.Value, text string) *obstacle {
-		return &obstacle{f: a.f, op: op, value: v, text: text, batchNorm: serves(op, "BatchNorm") || v != nil && v.Op != nil && serves(v.Op, "BatchNorm")}
+		return &obstacle{a: a, op: op, value: v, text: text, batchNorm: serves(op, "BatchNorm") || v != nil && v.Op != nil && serves(v.Op, "BatchNorm")}
 	}
 	var seen [total + 1]*ir.Value
 	for i, v := range op.In {
@@ -128,7 +190,7 @@ func (a *annotator) results(when map[*ir.Value]stage) *obstacle {
 		if when[v] != micro || overTime(v.Sharding) || r.Updates != nil && r.Updates.Role == ir.Buffer || v.Op == nil {
 			continue
 		}
-		return &obstacle{f: a.f, op: v.Op, value: v, text: "makes a result that differs between micro-batches"}
+		return &obstacle{a: a, when: when, op: v.Op, value: v, text: "makes a result that differs between micro-batches"}
 	}
 	return nil
 }

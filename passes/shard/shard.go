@@ -13,7 +13,8 @@
 //
 // Micro-batches work only when nothing that was summed over the batch meets the data of one micro-batch again.
 // Statistics of BatchNorm over the global batch do just that: then the micro-batches are merged into one, and a
-// remark says so. For other ops it is an error that names the node.
+// remark says so. What depends on the data alone, such as the number of targets that count, is computed from the data of
+// all micro-batches beforehand (whole.go). For other ops it is an error that names the node.
 package shard
 
 import (
@@ -52,6 +53,9 @@ func Run(c *pass.Context) (err error) {
 		return err
 	}
 	why := annotateAll(c, tensor)
+	for why != nil && why.fromData(c) {
+		why = annotateAll(c, tensor)
+	}
 	if why == nil {
 		return nil
 	}
@@ -114,7 +118,7 @@ func checkBatch(c *pass.Context) error {
 
 // data reports whether p is read from the data set and has a dimension for the batch.
 func data(p *ir.Value) bool {
-	return (p.Role == ir.Input || p.Role == ir.Target || p.Role == ir.Weight) && len(p.Type.Dims) > 0
+	return p.Role.FromData() && len(p.Type.Dims) > 0
 }
 
 // expand decomposes ops that no rule tells how to split, such as random numbers: their parts are split like
@@ -165,7 +169,7 @@ func spreadData(f *ir.Func, m mesh.Mesh) {
 		if data(p) {
 			p.Sharding = mesh.Sharding{Dims: make([][]string, len(p.Type.Dims))}
 			for _, x := range m.Axes {
-				if x.Name == "dp" || x.Name == mesh.TimeAxis {
+				if x.Name == "dp" || x.Name == mesh.TimeAxis && p.Role != ir.Whole {
 					p.Sharding.Dims[0] = append(p.Sharding.Dims[0], x.Name)
 				}
 			}

@@ -56,7 +56,7 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 		}
 	}
 	for i, p := range f.Params {
-		if s := t.s.layouts[t.s.lay[i]]; p.Role != ir.Input && p.Role != ir.Target && p.Role != ir.Weight && !s.IsReplicated() {
+		if s := t.s.layouts[t.s.lay[i]]; !p.Role.FromData() && !s.IsReplicated() {
 			out[p.Name] = s
 		}
 	}

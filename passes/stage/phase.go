@@ -56,7 +56,7 @@ func isBorder(op *ir.Op) bool {
 }
 
 // fed reports whether p comes from the data set.
-func fed(p *ir.Value) bool { return p.Role == ir.Input || p.Role == ir.Target || p.Role == ir.Weight }
+func fed(p *ir.Value) bool { return p.Role.FromData() }
 
 // phases finds what each value depends on, which ops are F, and the borders.
 func (k *cutter) phases() error {
@@ -183,8 +183,8 @@ func (k *cutter) drop(pick func(*ir.Op) bool) int {
 func (k *cutter) kinds() {
 	k.kind, k.borders = map[*ir.Value]kind{}, nil
 	for _, p := range k.f.Params {
-		at := kind{micro: fed(p)}
-		if fed(p) || k.changes[p] {
+		at := kind{micro: fed(p) && p.Role != ir.Whole}
+		if at.micro || k.changes[p] {
 			at.leaves = []*ir.Value{p}
 		}
 		if p.Role == ir.Param || p.Role == ir.Buffer {

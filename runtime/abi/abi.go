@@ -19,6 +19,10 @@ const Weights = "weights.safetensors"
 // from 0: each has Ranks programs, or as many as there are stages, one after the other in Programs.
 const ProgramVariable = "GTC_PROGRAM"
 
+// WholePrefix begins the names of tensors of role whole: an input, target or weight of all micro-batches of a step, which
+// goes by what follows.
+const WholePrefix = "whole/"
+
 // Manifest is gtc.json: the whole plan of a compiled folder.
 type Manifest struct {
 	Version     int               `json:"version"`
@@ -56,6 +60,10 @@ type Train struct {
 	Weighted     bool    `json:"weighted"` // the step takes per-sample weights, so a padded batch is exact
 	Tokens       int     `json:"tokens"`   // target elements per sample (sequence length), 1 for plain classification
 	Metric       string  `json:"metric"`   // accuracy, perplexity or ""
+
+	// Together says that @eval reads data of role whole: a batch is then evaluated in one call for each micro-batch, which add
+	// up; otherwise a call is a batch of its own.
+	Together bool `json:"together,omitempty"`
 
 	// Local SGD: every LocalPeriod steps (0: never) @average makes parameters the mean over dp, once LocalAfter steps with
 	// all gradients reduced are done; steps after those end with @local instead of @step.
@@ -96,7 +104,7 @@ type Action struct {
 // Tensor is a tensor with a fixed place in the arena.
 type Tensor struct {
 	Name      string   `json:"name"` // ONNX name of inputs and parameters; optim/<rule>/<param> for optimizer state
-	Role      string   `json:"role"` // input target weight param buffer state const
+	Role      string   `json:"role"` // input target weight whole param buffer state const
 	DType     string   `json:"dtype"`
 	Dims      []int    `json:"dims"`                 // of this rank's part
 	Global    []int    `json:"global,omitempty"`     // whole tensor, when sharded

@@ -71,19 +71,27 @@ func (s *session) newEvaluator(paths []string) (*evaluator, error) {
 
 func (e *evaluator) close() { e.set.Close() }
 
-// batch is the number of samples of one call on all ranks.
-func (e *evaluator) batch() int { return e.feed.rows * e.s.plan.Train.DP }
+// batch is the number of samples of a batch on all ranks.
+func (e *evaluator) batch() int { return e.feed.rows * e.calls() * e.s.plan.Train.DP }
+
+// calls is how many calls of @eval make up a batch.
+func (e *evaluator) calls() int {
+	if e.s.plan.Train.Together {
+		return e.feed.calls
+	}
+	return 1
+}
 
 // loader reads every sample once, in order; without sample weights all but a last batch that is not full.
 func (e *evaluator) loader() (*data.Loader, error) {
 	x := e.s.plan
 	s := data.Sampler{Samples: e.set.Len(), Batch: e.batch(), DropLast: !x.Train.Weighted}
-	return e.set.Loader(data.Config{Sampler: s, Rank: x.dp(), Ranks: x.Train.DP, Stop: s.Steps(), Unread: e.feed.unread})
+	return e.set.Loader(data.Config{Sampler: s, Rank: x.dp(), Ranks: x.Train.DP, Micro: e.calls(), Stop: s.Steps(), Unread: e.feed.unread})
 }
 
 // run evaluates the parameters as they are; nil when a signal asks to stop.
 func (e *evaluator) run() (*evaluation, error) {
-	begin, x := time.Now(), e.s.plan
+	begin := time.Now()
 	if err := e.s.sameBuffers(); err != nil {
 		return nil, err
 	}
@@ -102,33 +110,16 @@ func (e *evaluator) run() (*evaluation, error) {
 		if err != nil {
 			return nil, usage(err)
 		}
-		e.feed.fresh()
-		err = e.feed.put(b, e.f, 0)
 		samples += int64(b.GlobalValid)
-		step := b.Step
+		e.feed.fresh()
+		for micro := range e.calls() {
+			if err = e.call(b, micro, &sums); err != nil {
+				break
+			}
+		}
 		b.Release()
 		if err != nil {
 			return nil, err
-		}
-		if input, at := e.s.watch.badInput(e.s.m, e.f); input != nil {
-			row := e.feed.row(input, at)
-			return nil, fmt.Errorf("GTC_NAN: evaluation, sample %d of the data: input %q holds a NaN (element %d)",
-				(step*int64(x.Train.DP)+int64(x.dp()))*int64(e.feed.rows)+int64(row), input.Name, at)
-		}
-		if err := e.s.m.run(e.f, 0); err != nil {
-			return nil, fmt.Errorf("evaluation, batch %d: %w", step, err)
-		}
-		for i, t := range e.results {
-			if t != nil {
-				v, err := e.s.m.scalar(t)
-				if err != nil {
-					return nil, err
-				}
-				sums[i] += v
-			}
-		}
-		if e.results[1] == nil {
-			sums[1]++
 		}
 		if signal, err := e.s.stop.agreed(e.s.world); signal != 0 || err != nil {
 			return nil, err
@@ -145,6 +136,35 @@ func (e *evaluator) run() (*evaluation, error) {
 		out.perplexity = math.Exp(out.loss)
 	}
 	return out, nil
+}
+
+// call runs @eval on micro-batch micro of b and adds what it gives to sums.
+func (e *evaluator) call(b *data.Batch, micro int, sums *[3]float64) error {
+	x := e.s.plan
+	if err := e.feed.put(b, e.f, micro); err != nil {
+		return err
+	}
+	if input, at := e.s.watch.badInput(e.s.m, e.f); input != nil {
+		row := (int64(x.dp())*int64(e.calls())+int64(micro))*int64(e.feed.rows) + int64(e.feed.row(input, at))
+		return fmt.Errorf("GTC_NAN: evaluation, sample %d of the data: input %q holds a NaN (element %d)",
+			b.Step*int64(e.batch())+row, input.Name, at)
+	}
+	if err := e.s.m.run(e.f, micro); err != nil {
+		return fmt.Errorf("evaluation, batch %d: %w", b.Step, err)
+	}
+	for i, t := range e.results {
+		if t != nil {
+			v, err := e.s.m.scalar(t)
+			if err != nil {
+				return err
+			}
+			sums[i] += v
+		}
+	}
+	if e.results[1] == nil {
+		sums[1]++
+	}
+	return nil
 }
 
 var evalSite = comm.Site{Tensor: "evaluation sums"}

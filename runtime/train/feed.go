@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -23,6 +24,17 @@ type feeder struct {
 type read struct {
 	t     *abi.Tensor
 	input int // in feeder.inputs; -1 for sample weights
+}
+
+// whole reports whether t has the data of all micro-batches.
+func whole(t *abi.Tensor) bool { return t.Role == "whole" }
+
+// partOf is which part of t micro-batch micro reads: all of them the same of what is whole.
+func partOf(t *abi.Tensor, micro int) int {
+	if whole(t) {
+		return 0
+	}
+	return micro
 }
 
 // newFeeder finds the inputs of functions. A call takes one micro-batch, or, when the program splits its batch itself, all
@@ -71,7 +83,7 @@ func (d *feeder) reads(functions []*function) []*abi.Tensor {
 	}
 	for _, f := range functions {
 		for _, name := range f.info.Inputs {
-			if t := x.tensor[name]; t != nil && !slices.Contains(list, t) {
+			if t := x.tensor[name]; t != nil && !whole(t) && !slices.Contains(list, t) {
 				list = append(list, t)
 			}
 		}
@@ -90,9 +102,17 @@ func (d *feeder) bind(functions []*function) error {
 				return fmt.Errorf("BUG: @%s reads %q, which the plan does not list", f.name, name)
 			}
 			r := read{t, -1}
+			of := name
+			if whole(t) {
+				of = strings.TrimPrefix(name, abi.WholePrefix)
+			}
 			if t.Role != "weight" {
-				r.input = slices.IndexFunc(d.inputs, func(in *abi.Tensor) bool { return in.Name == name && in.Role == t.Role })
-				if r.input < 0 || t.Role != "input" && t.Role != "target" {
+				r.input = slices.IndexFunc(d.inputs, func(in *abi.Tensor) bool { return in.Name == of && (whole(t) || in.Role == t.Role) })
+				if whole(t) && r.input < 0 && t.DType == "f32" && len(t.Dims) == 1 { // of the sample weights
+					f.reads = append(f.reads, r)
+					continue
+				}
+				if r.input < 0 || t.Role != "input" && t.Role != "target" && !whole(t) {
 					return fmt.Errorf("BUG: @%s reads %q of role %q from the data", f.name, name, t.Role)
 				}
 				d.unread[r.input] = false
@@ -128,6 +148,7 @@ func (d *feeder) fresh() { clear(d.held) }
 
 // holds reports whether micro-batch micro of t is in the arena, as it is from now on.
 func (d *feeder) holds(t *abi.Tensor, micro int) bool {
+	micro = partOf(t, micro)
 	old, ok := d.held[t]
 	d.held[t] = micro
 	return ok && old == micro
@@ -149,10 +170,21 @@ func (d *feeder) put(b *data.Batch, f *function, micro int) error {
 
 // rows are those of micro-batch micro of b that r reads.
 func (r *read) rows(b *data.Batch, micro int) []byte {
+	if whole(r.t) {
+		return r.all(b)
+	}
 	if r.input >= 0 {
 		return b.Micro(r.input, micro)
 	}
 	return floatBytes(b.MicroWeights(micro))
+}
+
+// all are the rows of all micro-batches of b.
+func (r *read) all(b *data.Batch) []byte {
+	if r.input >= 0 {
+		return b.Inputs[r.input]
+	}
+	return floatBytes(b.Weights)
 }
 
 // floatBytes are the bytes of w, in place.

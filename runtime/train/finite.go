@@ -138,7 +138,7 @@ func (w *watcher) badInput(m *machine, f *function) (*abi.Tensor, int) {
 		return nil, -1
 	}
 	for _, r := range f.reads {
-		if r.input < 0 {
+		if r.input < 0 || whole(r.t) { // its parts are looked at
 			continue
 		}
 		b, err := m.contents(r.t)

@@ -281,12 +281,9 @@ func (p *pacer) fetch() error {
 	err = p.copies.Wait(p.consumed)
 	for i := range p.inputs {
 		r := &p.inputs[i]
-		rows := floatBytes(b.Weights)
-		if r.input >= 0 {
-			rows = b.Inputs[r.input]
-		}
-		if len(rows) != t.feed.calls*r.t.Bytes {
-			return fmt.Errorf("BUG: a batch has %d bytes of %q, the program reads %d times %d", len(rows), r.t.Name, t.feed.calls, r.t.Bytes)
+		rows, parts := r.all(b), partOf(r.t, t.feed.calls-1)+1
+		if len(rows) != parts*r.t.Bytes {
+			return fmt.Errorf("BUG: a batch has %d bytes of %q, the program reads %d times %d", len(rows), r.t.Name, parts, r.t.Bytes)
 		}
 		if err == nil {
 			err = p.copies.Upload(m.behind.inbox[r.t], rows)
@@ -313,7 +310,7 @@ func (p *pacer) fixed(batch []npz.Array) error {
 				return inFile("--fixed-batch "+t.cfg.fixedBatch, err)
 			}
 			for _, r := range a.f.reads {
-				if err := m.remote.main.Copy(m.behind.inbox[r.t]+a.data*r.t.Bytes, r.t.Offset, r.t.Bytes); err != nil {
+				if err := m.remote.main.Copy(m.behind.inbox[r.t]+partOf(r.t, a.data)*r.t.Bytes, r.t.Offset, r.t.Bytes); err != nil {
 					return m.broken(a.f, nil, err)
 				}
 			}
@@ -388,7 +385,7 @@ func (p *pacer) queue() error {
 			if t.feed.holds(x, a.data) {
 				continue
 			}
-			if err := main.Copy(x.Offset, m.behind.inbox[x]+a.data*x.Bytes, x.Bytes); err != nil {
+			if err := main.Copy(x.Offset, m.behind.inbox[x]+partOf(x, a.data)*x.Bytes, x.Bytes); err != nil {
 				return m.broken(a.f, nil, err)
 			}
 		}

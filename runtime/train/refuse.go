@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
@@ -51,11 +52,12 @@ func (m *machine) refused(f *function, c *Call, row int64, micro int, look func(
 		if !ok || i < 0 || i >= first {
 			continue
 		}
-		first, e.input, e.value, e.sample = i, name, v, int(row)/max(n/max(t.Dims[0], 1), 1)
+		e.micro = partOf(t, micro)
+		first, e.input, e.value, e.sample = i, strings.TrimPrefix(name, abi.WholePrefix), v, int(row)/max(n/max(t.Dims[0], 1), 1)
 	}
 	if e.input == "" && len(made) == 1 {
 		t := m.plan.tensor[made[0]]
-		e.from = made[0]
+		e.from, e.micro = strings.TrimPrefix(made[0], abi.WholePrefix), partOf(t, micro)
 		e.value, _ = look(t, row)
 		e.sample = int(row) / max(elems(t.Dims)/max(t.Dims[0], 1), 1)
 	}

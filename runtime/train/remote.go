@@ -93,10 +93,10 @@ func (x *plan) layInbox(b *behind) {
 	start, most := b.end, 1
 	for i := range x.prog.Tensors {
 		t := &x.prog.Tensors[i]
-		if t.Role != "input" && t.Role != "target" && t.Role != "weight" {
+		if t.Role != "input" && t.Role != "target" && t.Role != "weight" && !whole(t) {
 			continue
 		}
-		n := x.Train.Microbatches
+		n := partOf(t, x.Train.Microbatches-1) + 1
 		if len(t.Dims) > 0 && t.Dims[0] == x.Train.RankBatch*n { // the program splits it itself
 			n = 1
 		}
