@@ -24,7 +24,7 @@ others is compared absolutely, a table of which the file has no more than some r
 the global batch (--sync-bn). Dropout stays random: export the model without it.
 
 Open dimensions of the model are those of the reference's arrays. Without --loss it is graph when out0 is one number,
-mse when target is like out0, else cross_entropy.
+mse when target is like out0, else cross_entropy. With --loss none the outputs alone are compared, in inference form.
 
 --simulate needs no C compiler and starts no process: the ranks' programs, as they are before kernels and places in memory
 are chosen, are interpreted side by side in float64, with their collectives, messages and schedules. It says whether a
@@ -80,6 +80,7 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is ready for gtc check --built\n", o.Keep)
 			return nil
 		}
+		printWarnings(cmd.ErrOrStderr(), rep.Warnings)
 		if asJSON {
 			text, err := json.Marshal(rep)
 			if err != nil {

@@ -33,6 +33,12 @@ func (m *modelFlags) targetOptions() error {
 		return fmt.Errorf("--target %q: it is cpu or cuda", m.target)
 	}
 	p.Target = m.target
+	switch {
+	case m.set.Changed("cuda-path") && m.opt.CUDA == "":
+		return errors.New("--cuda-path is empty: it names the folder of a compiler")
+	case m.set.Changed("cuda-path") && slices.Contains(p.Arch, pass.Host):
+		return errors.New("--cuda-path: --arch host compiles for no GPU")
+	}
 	if len(p.Arch) == 0 {
 		p.Arch = pass.DefaultArchs()
 	}

@@ -78,7 +78,7 @@ const statisticsText = `
   steps, reaches the file as 0, the factor of the first step (TorchScript), or not at all (dynamo fails): a warning names the node.
 * **Who moves them.** With --sync-bn the statistics and n are those of the global batch. Without it, each rank moves its own by its
   samples, micro-batch by micro-batch, as PyTorch's DistributedDataParallel and gradient accumulation do; those of
-  rank 0 along dp are evaluated, saved and exported. A step without update (fp16, --on-empty) moves them too: it is the forward pass that does.
+  rank 0 along dp are evaluated, saved and exported. A step without update (as fp16 skips) moves them too: it is the forward pass that does.
 * **n = 1** is refused, as in PyTorch. gtc check normalises by the global batch (--sync-bn).
 `
 
@@ -96,7 +96,7 @@ project's backend test data (opset up to 28, IR version 13) that consist of this
   PyTorch. "straight through": rounding passes the gradient on, as fake quantization in PyTorch does. "none": nothing float flows.
 * sharding: yes when a dimension of it can be split over ranks; "-": every rank computes all of it.
 * CPU: cases that pass in the interpreter and in generated C kernels, of all cases.
-* CUDA: there is no CUDA target yet.
+* CUDA: "-", as these cases are not run with --target cuda; "go test ./tests/cuda" runs models.
 * An empty cell: the test data has no case of it; gtc's own tests do.
 `
 

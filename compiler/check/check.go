@@ -88,6 +88,9 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		rep.Tol = DefaultTol
 	}
 	chosen := o.curves(ref)
+	if rep.Infers = base.Pass.Loss == pass.NoLoss; rep.Infers {
+		chosen = chosen[:1] // nothing is updated
+	}
 	run := runAll
 	if o.Simulate {
 		run = simulateAll
@@ -105,7 +108,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	if err != nil || o.NoRun {
 		return nil, err
 	}
-	rep.Compiled = res.Context
+	rep.Compiled, rep.Warnings = res.Context, res.Warnings
 	for _, r := range got {
 		if f, ok := r.(io.Closer); ok {
 			defer f.Close()
@@ -115,6 +118,9 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		return nil, err
 	}
 	for i, c := range chosen {
+		if rep.Infers {
+			break
+		}
 		if err := rep.curve(ref, got[i], c.name); err != nil {
 			return nil, err
 		}
@@ -277,7 +283,7 @@ func runBuilt(ctx context.Context, o *Options, base *compiler.Options, ref *npz.
 		return nil, nil, compiler.Input(err)
 	}
 	out, err := o.startAll(ctx, &m, base.Out, ref, chosen)
-	return out, &compiler.Result{Dir: base.Out, Parameters: model.Parameters()}, err
+	return out, &compiler.Result{Dir: base.Out, Parameters: model.Parameters(), Warnings: model.Warnings}, err
 }
 
 // start runs the ranks of one of the programs in dir, and reads what they wrote.
@@ -290,7 +296,11 @@ func (o *Options) start(ctx context.Context, dir string, bins []string, program 
 	if err != nil {
 		return nil, err
 	}
+	infers := o.Compile.Pass.Loss == pass.NoLoss
 	args := []string{"--fixed-batch", batch, "--results", path, "--steps", strconv.Itoa(o.steps(ref, curve)), "--checkpoint-dir", "none"}
+	if infers {
+		args = []string{"--inputs", batch, "--dump-forward", path}
+	}
 	if o.Threads > 0 {
 		args = append(args, "--threads", strconv.Itoa(o.Threads))
 	}
@@ -301,6 +311,9 @@ func (o *Options) start(ctx context.Context, dir string, bins []string, program 
 		return nil, &RunError{Err: err, Output: strings.TrimSpace(out.String())}
 	}
 	f, err := npz.Open(path)
+	if infers && err == nil {
+		return inferred{f}, nil
+	}
 	return stored{f}, err
 }
 

@@ -6,10 +6,12 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 	"github.com/gtc-compiler/gtc/runtime/printable"
@@ -26,10 +28,13 @@ type Report struct {
 	Seconds   float64            `json:"seconds"`
 	Simulated bool               `json:"simulated,omitempty"` // interpreted: no kernel has run
 
+	Warnings []string `json:"warnings,omitempty"` // of the import
+
 	Compiled *pass.Context `json:"-"` // of the first curve: layouts, schedules, remarks; contents of tensors are gone
 
 	Tol float64 `json:"-"`
 
+	Infers    bool   `json:"-"` // compiled with --loss none: outputs alone are compared
 	Precision string `json:"-"` // "" for fp32
 	Steps     int    `json:"-"` // updates of each curve that were compared; 0 is all
 	Grads     []Grad `json:"-"` // worst first
@@ -53,8 +58,11 @@ type Row struct {
 // a gradient that is zero in exact arithmetic (the bias before a normalisation) is rounding.
 const tiny = 1e-6
 
-// never is the error of what cannot be compared: other sizes, or not a number. JSON has no infinity.
-const never = math.MaxFloat64
+// never is the error of what is not a number, otherSize that of what cannot be compared. JSON has no infinity.
+const (
+	never     = math.MaxFloat64
+	otherSize = math.MaxFloat64 / 2 // of arrays of other sizes
+)
 
 // results are what a run gave, by name.
 type results interface {
@@ -66,6 +74,18 @@ type results interface {
 type stored struct{ *npz.File }
 
 func (s stored) array(name string) ([]float64, []int, error) { return read(s.File, name) }
+
+// inferred are the outputs of a program that only infers, in their order, under the names of the model.
+type inferred struct{ *npz.File }
+
+func (f inferred) array(name string) ([]float64, []int, error) {
+	for i, n := range f.Names() {
+		if name == abi.OutputPrefix+strconv.Itoa(i) {
+			return read(f.File, n)
+		}
+	}
+	return nil, nil, fmt.Errorf("%s: the program gives no %q", f.Path(), name)
+}
 
 // read gives an array as float64.
 func read(f *npz.File, name string) ([]float64, []int, error) {
@@ -100,10 +120,10 @@ func norm(x []float64) float64 {
 	return math.Sqrt(s)
 }
 
-// distance is ‖a-b‖, never when they have different lengths or one is not finite.
+// distance is ‖a-b‖, otherSize when they have different lengths, never when one is not finite.
 func distance(a, b []float64) float64 {
 	if len(a) != len(b) {
-		return never
+		return otherSize
 	}
 	s := 0.0
 	for i := range a {
@@ -118,7 +138,7 @@ func distance(a, b []float64) float64 {
 
 // ratio is d/n, d itself when n is zero, and never more than never, also for a reference that is not finite.
 func ratio(d, n float64) float64 {
-	if n == 0 {
+	if n == 0 || d == otherSize {
 		return d
 	}
 	if math.IsNaN(d/n) || math.IsInf(n, 0) {
@@ -142,6 +162,10 @@ func (r *Report) compare(ref *npz.File, got results, params []*onnx.Parameter) e
 		e := ratio(distance(have, want), norm(want))
 		r.Out = max(r.Out, e)
 		r.Rows = append(r.Rows, Row{name, e})
+	}
+	if r.Infers {
+		r.Unmatched = []string{}
+		return nil
 	}
 	if has(ref, "loss") {
 		want, _, err := read(ref, "loss")
@@ -270,6 +294,17 @@ func (r *Report) finish() {
 	}
 }
 
+// figure prints an error.
+func figure(e float64) string {
+	switch {
+	case e == otherSize:
+		return "other size"
+	case math.IsNaN(e) || e >= never:
+		return "NaN"
+	}
+	return fmt.Sprintf("%.2e", e)
+}
+
 // title heads the list of gradients, and says that it is not all of them.
 func (r *Report) title(all bool) string {
 	if all || len(r.Grads) <= worst {
@@ -290,14 +325,16 @@ func (r *Report) Print(w io.Writer, all bool) {
 		return "FAIL"
 	}
 	for _, row := range r.Rows {
-		fmt.Fprintf(w, "%-40s %10.2e  %s\n", printable.Line(row.Name), row.Error, mark(row.Error))
+		fmt.Fprintf(w, "%-40s %10s  %s\n", printable.Line(row.Name), figure(row.Error), mark(row.Error))
 	}
-	fmt.Fprintf(w, "%-40s %10.2e  %s\n", r.title(all), r.GradMax, mark(r.GradMax))
+	if !r.Infers {
+		fmt.Fprintf(w, "%-40s %10s  %s\n", r.title(all), figure(r.GradMax), mark(r.GradMax))
+	}
 	for i, g := range r.Grads {
 		if i >= worst && !all && g.Error <= r.Tol {
 			break
 		}
-		fmt.Fprintf(w, "  %-38s %10.2e  %s\n", printable.Line(g.Name), g.Error, mark(g.Error))
+		fmt.Fprintf(w, "  %-38s %10s  %s\n", printable.Line(g.Name), figure(g.Error), mark(g.Error))
 	}
 	for _, u := range r.Unmatched {
 		fmt.Fprintf(w, "  %-38s  unmatched: no parameter of this name\n", u)

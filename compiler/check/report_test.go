@@ -114,3 +114,18 @@ func TestNotFinite(t *testing.T) {
 		}
 	}
 }
+
+// TestFigures: what cannot be compared is not printed as a large number.
+func TestFigures(t *testing.T) {
+	for e, want := range map[float64]string{1e-7: "1.00e-07", never: "NaN", math.Inf(1): "NaN", otherSize: "other size"} {
+		if got := figure(e); got != want {
+			t.Errorf("%g is printed as %q, want %q", e, got, want)
+		}
+	}
+	if d := ratio(distance([]float64{1}, []float64{1, 2}), 2); d != otherSize {
+		t.Errorf("arrays of other sizes are %g apart", d)
+	}
+	if d := ratio(distance([]float64{math.NaN()}, []float64{1}), 1); d != never {
+		t.Errorf("NaN is %g from 1", d)
+	}
+}

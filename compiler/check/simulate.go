@@ -101,6 +101,13 @@ func simulate(ctx context.Context, res *compiler.Result, inputs []string, ref *n
 		return nil, err
 	}
 	m := &memory{}
+	if res.Context.Opt.Loss == pass.NoLoss {
+		if err := sim.Call("forward", batch); err != nil {
+			return nil, fmt.Errorf("simulating @forward: %w", err)
+		}
+		m.first, err = named(programs, sim)
+		return m, err
+	}
 	for k := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/runtime/train"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// foreign are flags of other programs that the documents mention.
+var foreign = []string{"no-python", "nproc-per-node", "nproc_per_node", "nnodes", "node-rank", "node_rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv_backend",
+	"rdzv_endpoint", "master-addr", "master-port", "ntasks", "ntasks-per-node", "gpus-per-node", "help", "version"}
+
+var mentioned = regexp.MustCompile("(?:^|[\\s`(\\[])--([a-z][a-z0-9_-]*[a-z0-9])")
+
+// documents are the texts that make statements about the program; those that are generated from it are compared elsewhere.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	out := map[string]string{}
+	for _, f := range append(files, "../../README.md") {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[filepath.Base(f)] = string(text)
+	}
+	return out
+}
+
+// TestDocsMentionFlags: each --flag that a document mentions is one of some command, or of the ranks.
+func TestDocsMentionFlags(t *testing.T) {
+	known := slices.Clone(foreign)
+	for _, c := range newRoot().Commands() {
+		c.InitDefaultHelpFlag()
+		c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	}
+	train.Flags().VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+	for name, text := range documents(t) {
+		for _, m := range mentioned.FindAllStringSubmatch(text, -1) {
+			if !slices.Contains(known, m[1]) {
+				t.Errorf("%s mentions --%s, which no command has", name, m[1])
+			}
+		}
+	}
+}
+
+// TestDocsClaims: sentences that go out of date in silence are not written: what is not there is refused by the program, and its
+// message is what a test looks at.
+func TestDocsClaims(t *testing.T) {
+	stale := regexp.MustCompile(`(?i)there is no [a-z ]+ yet|takes [a-z0-9]+ only`)
+	for name, text := range documents(t) {
+		if m := stale.FindString(strings.Join(strings.Fields(text), " ")); m != "" {
+			t.Errorf("%s says %q, which nothing holds to the program", name, m)
+		}
+	}
+}
+
+// TestDocsCommands: the commands in the documents' blocks have flags that their commands take.
+func TestDocsCommands(t *testing.T) {
+	n := 0
+	for name, text := range documents(t) {
+		text = strings.ReplaceAll(text, "\\\n", " ")
+		for _, line := range strings.Split(text, "\n") {
+			line = strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(line, "    ")), "$ ")
+			line = strings.TrimPrefix(line, "bin/")
+			if !strings.HasPrefix(line, "gtc ") || strings.ContainsAny(line, "`|<>\"'…[") || strings.HasSuffix(line, ".") {
+				continue
+			}
+			args, _, _ := strings.Cut(line, " #")
+			words := longFlags(newRoot(), strings.Fields(args)[1:])
+			cmd, rest, err := newRoot().Find(words)
+			if err != nil || !strings.HasPrefix(cmd.CommandPath(), "gtc ") {
+				continue // a sentence
+			}
+			n++
+			if err := parses(cmd, rest); err != nil {
+				t.Errorf("%s: %s: %v", name, line, err)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d commands were found", n)
+	}
+}
+
+// parses reports what is wrong with the flags of a command line.
+func parses(cmd *cobra.Command, args []string) error {
+	if !cmd.DisableFlagParsing {
+		return cmd.ParseFlags(args)
+	}
+	if len(args) < 1 {
+		return nil
+	}
+	fs := train.Flags()
+	return fs.Parse(slices.DeleteFunc(slices.Clone(args[1:]), func(a string) bool { return a == "…" }))
+}
