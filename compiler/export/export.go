@@ -14,6 +14,7 @@ import (
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
@@ -204,7 +205,7 @@ func load(f *compiler.Folder, from string) (tensors []safetensors.Tensor, step i
 // kept reports whether a tensor belongs to the model: not the optimizer's, not a constant of the program.
 func kept(f *compiler.Folder, name string) bool {
 	if f == nil {
-		return name != "step" && !strings.HasPrefix(name, "optim/") && !strings.HasPrefix(name, "const/")
+		return name != "step" && name != onnx.NoiseSeed && !strings.HasPrefix(name, pass.LossScale) && !strings.HasPrefix(name, "optim/") && !strings.HasPrefix(name, "const/")
 	}
 	for p := range f.Manifest.Programs { // of a pipeline, each stage has some
 		for i := range f.Manifest.Programs[p].Tensors {

@@ -20,6 +20,13 @@ var randomRows = []row{
 	{op: "Dropout", since: 12, min: 1, max: 3, rule: importDropout},
 }
 
+// NoiseSeed names the state, i64[] of 0 to 2^31-1, that tells apart the random numbers of runs of one program. A run sets it before
+// its first step.
+const NoiseSeed = "noise_seed"
+
+// noiseStream is the hash function of steps that makes counters of runs differ; streams of nodes are below.
+const noiseStream = 1 << 43
+
 // noise numbers the model's sources of random numbers: each has a stream of its own, and new numbers in every step.
 // A node's seed, when given, chooses its stream, so that two nodes with one seed draw the same numbers.
 func (w *walker) noise(n *node) (counter *ir.Value, stream int) {
@@ -28,7 +35,11 @@ func (w *walker) noise(n *node) (counter *ir.Value, stream int) {
 		root = root.outer
 	}
 	if root.counter == nil {
-		root.counter = w.b.Param("step", ir.T(dtype.I64), ir.State)
+		step := w.b.Param("step", ir.T(dtype.I64), ir.State)
+		seed := w.b.Param(NoiseSeed, ir.T(dtype.I64), ir.State)
+		// With seed 0 the counter is the step. Others' are no shifts of it, so that no run has the numbers of another's later steps.
+		apart := ops.Mul(w.b, seed, ops.RandBits(w.b, step, noiseStream))
+		root.counter = w.b.Rename(ops.Add(w.b, step, apart), "noise_counter")
 	}
 	if a := n.attrs["seed"]; a != nil && a.GetType() == onnxpb.AttributeProto_INT { // Dropout's
 		return root.counter, 1<<41 | int(uint32(a.GetI()))

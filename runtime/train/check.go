@@ -34,6 +34,9 @@ func (s *session) fixedBatch() error {
 	if t.pace != nil {
 		defer t.pace.close()
 	}
+	if err := t.seedNoise(); err != nil {
+		return err
+	}
 	batch, err := readBatch(s.cfg.fixedBatch, t.feed, &data.Options{})
 	if err != nil {
 		return usagef("--fixed-batch: %w", err)

@@ -123,7 +123,7 @@ func several(list []string, by string) string {
 
 // ofRun reports whether a tensor of a checkpoint belongs to the run that wrote it and not to the model.
 func ofRun(name string) bool {
-	return name == stepState || strings.HasPrefix(name, "optim/") || strings.HasPrefix(name, lossScale) || strings.HasPrefix(name, "const/")
+	return name == stepState || name == noiseSeed || strings.HasPrefix(name, "optim/") || strings.HasPrefix(name, lossScale) || strings.HasPrefix(name, "const/")
 }
 
 // stepState is the state that counts updates (passes/optimizer).

@@ -111,6 +111,11 @@ func (t *trainer) prepare() (err error) {
 		return err
 	}
 	t.earlier()
+	if !t.resumed || t.cfg.resetData {
+		if err := t.seedNoise(); err != nil {
+			return err
+		}
+	}
 	if err := t.skippedBefore(); err != nil {
 		return err
 	}

@@ -71,6 +71,7 @@ type session struct {
 	comm     string        // how ranks talk, as asked for: auto, local, nccl, ...
 	patience time.Duration // with ranks that make no progress
 	step     int64         // updates done
+	resumed  bool          // they and all state are a checkpoint's
 	absent   *abi.Tensor   // one that only a checkpoint can fill; nil when the folder holds all weights
 	locked   *os.File      // of the folder of checkpoints, while this run saves there
 	stop     stopper

@@ -40,3 +40,36 @@ func randomWeights(t *abi.Tensor, dims []int) []byte {
 	}
 	return data
 }
+
+// noiseSeed is the state by which dropout and other noise of a program differ from run to run (frontend/onnx.NoiseSeed).
+const noiseSeed = "noise_seed"
+
+// seedNoise sets the state for --seed, where the program draws random numbers. It is saved with the rest, so that a resumed run
+// draws on.
+func (s *session) seedNoise() error {
+	for i := range s.plan.prog.Tensors {
+		t := &s.plan.prog.Tensors[i]
+		if t.Name != noiseSeed || t.Role != "state" {
+			continue
+		}
+		err := s.m.fill(t, func(b []byte) error {
+			binary.NativeEndian.PutUint64(b, noiseOf(s.cfg.seed))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noiseOf is the state for a seed: 0 for 0, else an odd number below 2^31 (SplitMix64's finaliser).
+func noiseOf(seed uint64) uint64 {
+	if seed == 0 {
+		return 0
+	}
+	z := seed + 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return (z^z>>31)>>33 | 1
+}

@@ -73,7 +73,7 @@ func (s *session) load(t *trainer) error {
 	if err := s.restore(c, t); err != nil {
 		return usagef("--resume: %s: %w", c.Dir(), err)
 	}
-	s.step = c.Index().Step
+	s.step, s.resumed = c.Index().Step, true
 	s.rep.note("resumed from %s, step %d", c.Dir(), s.step)
 	return nil
 }
@@ -98,6 +98,9 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 		}
 		if err != nil && strings.HasPrefix(x.Name, lossScale) {
 			told["a loss scale is not in the checkpoint: it starts anew"] = true
+			continue
+		}
+		if err != nil && x.Name == noiseSeed { // of an earlier gtc, whose noise was that of seed 0
 			continue
 		}
 		if err != nil {
