@@ -57,8 +57,10 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, "%s on rank %d: %s", e.Call, e.Self, e.Detail)
 	case KindClosed:
 		fmt.Fprintf(&b, "%s on rank %d: the communicator is closed", e.Call, e.Self)
+	case KindAborted: // the cause comes first: what the others were doing has nothing to do with it
+		fmt.Fprintf(&b, "rank %d aborted: %s (rank %d was in %s)", e.Rank, e.Detail, e.Self, brief(e.Call))
 	default:
-		fmt.Fprintf(&b, "rank %d %s: %s on rank %d: %s", e.Rank, e.Kind, e.Call, e.Self, e.Detail)
+		fmt.Fprintf(&b, "rank %d %s: %s on rank %d: %s", e.Rank, e.Kind, brief(e.Call), e.Self, e.Detail)
 	}
 	if len(e.Recent) > 0 {
 		fmt.Fprintf(&b, "\nlast collectives of rank %d:", e.Self)
@@ -68,6 +70,18 @@ func (e *Error) Error() string {
 		}
 	}
 	return b.String()
+}
+
+// brief is a call with the first few of its tensors: all_reduce of "d_w, d_v, d_u and 17 more" (model.py:41).
+func brief(call string) string {
+	const most = 3
+	before, rest, ok := strings.Cut(call, `"`)
+	names, behind, closed := strings.Cut(rest, `"`)
+	list := strings.Split(names, ", ")
+	if !ok || !closed || len(list) <= most+1 {
+		return call
+	}
+	return fmt.Sprintf(`%s"%s and %d more"%s`, before, strings.Join(list[:most], ", "), len(list)-most, behind)
 }
 
 // failure is the end of a job as all ranks share it; each call in progress

@@ -39,7 +39,8 @@ type Options struct {
 	Grace time.Duration
 }
 
-// PrefixVariable is set, to 1, for ranks whose lines get "[rank N] " from Local, so that they need not say it.
+// PrefixVariable is set, to 1, for ranks whose lines get "[rank N] " from Local, so that they need not say it, and to 0 for rank 0,
+// which need not repeat what they say.
 const PrefixVariable = "GTC_PREFIXED"
 
 // Exit codes of a launcher, see ExitCode.
@@ -257,7 +258,7 @@ func (j *job) command(r int, errLines *lineLock) (*exec.Cmd, error) {
 		fmt.Sprint("RANK=", r), fmt.Sprint("WORLD_SIZE=", n),
 		fmt.Sprint("LOCAL_RANK=", r), fmt.Sprint("LOCAL_WORLD_SIZE=", n),
 		"MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", j.port),
-		"GTC_PORT=", "TORCHELASTIC_USE_AGENT_STORE=", PrefixVariable+"=")
+		"GTC_PORT=", "TORCHELASTIC_USE_AGENT_STORE=", PrefixVariable+"=0")
 	cmd.SysProcAttr = procAttr()
 	// A process that a rank leaves behind may hold its output open.
 	cmd.WaitDelay = time.Second

@@ -1,12 +1,14 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
 
@@ -196,5 +198,42 @@ func TestSeedOfTheCheckpoint(t *testing.T) {
 	}
 	if want := "--seed 8 is not used: the checkpoint was trained with --seed 7, which goes on"; !strings.Contains(o.err, want) {
 		t.Errorf("no %q in %s", want, o.err)
+	}
+}
+
+// TestTheCauseIsToldOnce: a rank that finds what others do not tells it, and under gtc run nobody repeats it.
+func TestTheCauseIsToldOnce(t *testing.T) {
+	err := func(e error, rank int, env map[string]string) string {
+		m := newToy()
+		m.dp = 2
+		var out strings.Builder
+		complain(m.program(t), rank, e, &surroundings{err: &out, getenv: func(k string) string { return env[k] }})
+		return out.String()
+	}
+	aborted := func(self int, detail string) error {
+		return &comm.Error{Kind: comm.KindAborted, Rank: 1, Self: self, Call: "all_reduce", Detail: detail}
+	}
+	gtcRun := map[string]string{"RANK": "0", prefixed: "1"}
+	torchrun := map[string]string{"RANK": "0"}
+	own, all := errors.New("a target is out of range"), usagef("no data")
+	for _, c := range []struct {
+		what string
+		err  error
+		rank int
+		env  map[string]string
+		want bool
+	}{
+		{"the rank itself", own, 1, gtcRun, true},
+		{"rank 0, told by rank 1", aborted(0, cause(own)), 0, gtcRun, false},
+		{"rank 2, told by rank 1", aborted(2, cause(own)), 2, gtcRun, false},
+		{"rank 0 under torchrun", aborted(0, cause(own)), 0, torchrun, true},
+		{"rank 2 under torchrun", aborted(2, cause(own)), 2, torchrun, false},
+		{"what all find, on rank 1", all, 1, gtcRun, false},
+		{"what all find and rank 0 has not yet", aborted(0, cause(all)), 0, gtcRun, true},
+		{"what all find, on rank 0", all, 0, gtcRun, true},
+	} {
+		if got := err(c.err, c.rank, c.env); (got != "") != c.want {
+			t.Errorf("%s: %q", c.what, got)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 )
@@ -51,10 +52,24 @@ func common(err error) bool {
 	return (errors.As(err, &u) || errors.As(err, &d) || errors.As(err, &e)) && !errors.As(err, &a)
 }
 
-// toldByFirst reports whether err is only that rank 0 gave up, which has told why.
-func toldByFirst(err error) bool {
+// forAll begins what a rank that gives up tells the others when it says nothing itself, for all should have found the same.
+const forAll = "(for all ranks) "
+
+// cause is why a rank gives up, as it tells the others.
+func cause(err error) string {
+	if common(err) {
+		return forAll + err.Error()
+	}
+	return err.Error()
+}
+
+// toldElsewhere reports whether err is only that another rank gave up; itself, that this rank says why.
+func toldElsewhere(err error) (told, itself bool) {
 	var c *comm.Error
-	return errors.As(err, &c) && c.Kind == comm.KindAborted && c.Rank == 0 && c.Self != 0
+	if !errors.As(err, &c) || c.Kind != comm.KindAborted || c.Rank == c.Self {
+		return false, false
+	}
+	return true, c.Rank == 0 || !strings.HasPrefix(c.Detail, forAll)
 }
 
 // stopped is how a run ends early that was told to.

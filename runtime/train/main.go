@@ -93,16 +93,19 @@ func run(p *Program, rank int, args []string, env *surroundings) int {
 	return code
 }
 
-// prefixed is the variable by which gtc run (launch.PrefixVariable) says that it tells the rank of each line.
+// prefixed is the variable by which gtc run (launch.PrefixVariable) says that it shows what all ranks say, and, 1, that it tells the
+// rank of each line.
 const prefixed = "GTC_PREFIXED"
 
 // rankVariables are those of which a launcher sets one for each rank.
 var rankVariables = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}
 
-// complain prints why the run failed. What all ranks find is told by rank 0 alone, if a launcher started them all.
+// complain prints why the run failed. What all ranks find is told by rank 0 alone, if a launcher started them all. Why a rank gave
+// up is told by that rank; rank 0 repeats it where the launcher may not show what other ranks say.
 func complain(p *Program, rank int, err error, env *surroundings) {
 	launched := slices.ContainsFunc(rankVariables, func(name string) bool { return env.getenv(name) != "" })
-	if launched && rank != 0 && (common(err) || toldByFirst(err)) {
+	told, itself := toldElsewhere(err)
+	if launched && rank != 0 && (common(err) || told) || itself && env.getenv(prefixed) != "" {
 		return
 	}
 	name := "gtc"
@@ -137,7 +140,7 @@ func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 		}
 		var ce *comm.Error
 		if err != nil && exitCode(err) < ExitSignal && !errors.As(err, &ce) {
-			s.world.Abort(err.Error())
+			s.world.Abort(cause(err))
 		}
 		s.world.Close()
 	}()

@@ -144,7 +144,7 @@ func TestAStageThatFailsIsNamed(t *testing.T) {
 	if !slices.Equal(o.code, []int{ExitPeer, ExitFailed, ExitPeer, ExitPeer}) {
 		t.Errorf("exit codes %v", o.code)
 	}
-	for _, want := range []string{"rank 1: step 2: h2 = product: row 5", "rank 1 aborted", `(pipe.py:2) on rank 2`} {
+	for _, want := range []string{"rank 1: step 2: h2 = product: row 5", "rank 1 aborted", `(rank 2 was in recv of "h2" (pipe.py:2))`} {
 		if !strings.Contains(o.err, want) {
 			t.Errorf("no %q in\n%s", want, o.err)
 		}
