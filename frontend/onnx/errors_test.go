@@ -43,11 +43,25 @@ func TestErrors(t *testing.T) {
 		{"undefined", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[2].Input[0] = "nope" },
 			`input 0 is "nope", which nothing makes`},
 		{"cycle", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[0].Input[0] = "y" },
-			`input 0, "y", depends on this node's own result: the graph has a cycle`},
-		{"unsorted", func(m *onnxpb.ModelProto, _ *Options) {
-			n := m.Graph.Node
-			n[0], n[1] = n[1], n[0]
-		}, `input 0 is "h", which node "mm" makes only later: nodes are not sorted`},
+			"depends on this node's own result: the graph has a cycle, mm reads relu reads add reads mm"},
+		{"two payloads", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].FloatData = []float32{1, 2, 3} },
+			`tensor "fc.bias" has more than one payload: raw_data and float_data`},
+		{"opset twice", func(m *onnxpb.ModelProto, _ *Options) {
+			m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: ptr("ai.onnx"), Version: ptr(int64(18))})
+		}, `operator set "" is imported twice`},
+		{"function twice", func(m *onnxpb.ModelProto, _ *Options) {
+			f := &onnxpb.FunctionProto{Name: ptr("F"), Domain: ptr("own")}
+			m.Functions = append(m.Functions, f, f)
+		}, `function "F" of domain "own" is given twice`},
+		{"reference outside a function", func(m *onnxpb.ModelProto, _ *Options) {
+			m.Graph.Node[2].Attribute = []*onnxpb.AttributeProto{{Name: ptr("alpha"), RefAttrName: ptr("slope")}}
+		}, `attribute "alpha" refers to attribute "slope" of a function, but the node is in none`},
+		{"group 0", func(m *onnxpb.ModelProto, _ *Options) {
+			m.Graph.Node = m.Graph.Node[2:]
+			m.Graph.Node[0] = nodeOf("Conv", "relu", list("x", "k"), list("y"), "group", 0)
+			m.Graph.Input[0] = portOf("x", onnxpb.TensorProto_FLOAT, 2, 4, 5)
+			m.Graph.Initializer[1] = ramp("k", 1, 3, 4, 2)
+		}, `attribute "group" is 0: want 1 or more`},
 		{"made twice", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[1].Output[0] = "h" },
 			`result "h" already exists: every value is made once`},
 		{"same initializer", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].Name = ptr("fc.weight") },
@@ -102,6 +116,42 @@ func TestErrors(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
 		})
+	}
+}
+
+// TestUnsorted turns a graph round: it means what it meant, with a remark.
+func TestUnsorted(t *testing.T) {
+	text := func(m *onnxpb.ModelProto) (string, []string) {
+		p, err := Parse(encode(m), "", Options{Name: "m.onnx", Batch: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		module, err := p.Import()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return module.String(), p.Warnings
+	}
+	m := linearModel()
+	want, _ := text(m)
+	slices.Reverse(m.Graph.Node)
+	got, warnings := text(m)
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if !strings.Contains(strings.Join(warnings, "\n"), "are not sorted") {
+		t.Errorf("no remark: %q", warnings)
+	}
+}
+
+// TestDepthFirst sorts what needs later elements, and finds cycles.
+func TestDepthFirst(t *testing.T) {
+	if order, cycle := depthFirst([][]int{{2}, {}, {1}, {0, 0}}); cycle != nil || !slices.Equal(order, []int{1, 2, 0, 3}) {
+		t.Errorf("order %v, cycle %v", order, cycle)
+	}
+	if _, cycle := depthFirst([][]int{{1}, {2}, {1}}); !slices.Equal(cycle, []int{1, 2}) {
+		t.Errorf("cycle %v, want 1 and 2", cycle)
 	}
 }
 

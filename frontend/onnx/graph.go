@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
@@ -26,20 +27,14 @@ func (m *Model) index() (err error) {
 	g := m.Proto.Graph
 	m.torch = readTorch(m.Proto)
 	m.inits = map[string]*tensor{}
-	if len(g.SparseInitializer) > 0 {
-		return errors.New("sparse initializers are not supported; store the tensor densely")
-	}
 	m.hoist()
 	for _, p := range g.Initializer {
-		t, err := m.newTensor(p)
-		if err != nil {
+		if err := m.addInitializer(p); err != nil {
 			return err
 		}
-		if t.name == "" || m.inits[t.name] != nil {
-			return fmt.Errorf("initializer name %q is empty or given twice", t.name)
-		}
-		m.inits[t.name] = t
-		m.initList = append(m.initList, t)
+	}
+	if err := m.densify(); err != nil {
+		return err
 	}
 	seen := map[string]bool{}
 	for _, in := range g.Input {
@@ -49,6 +44,8 @@ func (m *Model) index() (err error) {
 		seen[in.GetName()] = true
 		if m.inits[in.GetName()] == nil {
 			m.inputs = append(m.inputs, in)
+		} else if err := m.inits[in.GetName()].declared(in); err != nil {
+			return err
 		}
 	}
 	in := m.inliner()
@@ -60,11 +57,56 @@ func (m *Model) index() (err error) {
 		return err
 	}
 	m.record = m.readRecord()
+	if m.nodes, err = m.sorted(m.nodes); err != nil {
+		return err
+	}
 	if err := m.checkNames(seen); err != nil {
 		return err
 	}
 	m.checkTraining()
 	return m.findOutputs()
+}
+
+// addInitializer lists a tensor of the graph.
+func (m *Model) addInitializer(p *onnxpb.TensorProto) error {
+	t, err := m.newTensor(p)
+	if err != nil {
+		return err
+	}
+	if t.name == "" || m.inits[t.name] != nil {
+		return fmt.Errorf("initializer name %q is empty or given twice", t.name)
+	}
+	m.inits[t.name] = t
+	m.initList = append(m.initList, t)
+	return nil
+}
+
+// declared refuses an initializer that the list of inputs gives another type or other dims.
+func (t *tensor) declared(in *onnxpb.ValueInfoProto) error {
+	typ := in.GetType().GetTensorType()
+	if typ == nil {
+		return nil
+	}
+	if e := typ.GetElemType(); e != 0 && e != t.proto.GetDataType() {
+		return fmt.Errorf("initializer %q holds elements of type %s and is declared as an input of type %s", t.name,
+			onnxpb.TensorProto_DataType(t.proto.GetDataType()), onnxpb.TensorProto_DataType(e))
+	}
+	if typ.Shape == nil {
+		return nil
+	}
+	want := make([]string, len(typ.Shape.Dim))
+	differs := len(want) != len(t.typ.Dims)
+	for i, d := range typ.Shape.Dim {
+		want[i] = "?"
+		if v, ok := d.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); ok {
+			want[i] = fmt.Sprint(v.DimValue)
+			differs = differs || int64(t.typ.Dims[i]) != v.DimValue
+		}
+	}
+	if differs {
+		return fmt.Errorf("initializer %q has dims %v and is declared as an input of dims [%s]", t.name, t.typ.Dims, strings.Join(want, " "))
+	}
+	return nil
 }
 
 // findOutputs lists the results to compute: all of the graph's, or those that Options.Outputs names.
@@ -363,6 +405,10 @@ func (s scope) node(p *onnxpb.NodeProto, index int) (*node, error) {
 			return nil, ir.Errorf(n.located(), "attribute %q is given twice", a.GetName())
 		}
 		if ref := a.GetRefAttrName(); ref != "" {
+			if s.attrs == nil {
+				return nil, ir.Errorf(n.located(), "attribute %q refers to attribute %q of a function, but the node is in none",
+					a.GetName(), ref)
+			}
 			given := s.attrs[ref]
 			if given == nil {
 				continue // the default of the operator holds

@@ -74,7 +74,8 @@ type Model struct {
 	inputs   []*onnxpb.ValueInfoProto // true inputs: initializers that older files repeat as inputs are left out
 	outputs  []string
 	inits    map[string]*tensor
-	initList []*tensor // in file order
+	sparse   map[string]bool // initializers that the file stores sparsely
+	initList []*tensor       // in file order
 	torch    torchInfo
 	record   *record // nil unless python/gtc exported the file
 	external map[string][]byte
@@ -159,6 +160,27 @@ func (m *Model) checkVersions() error {
 		return err
 	}
 	m.opset = opset
+	given := map[string]bool{}
+	for _, o := range m.Proto.OpsetImport {
+		d := standardDomain(o.GetDomain())
+		if given[d] {
+			return fmt.Errorf("operator set %q is imported twice (opset_import)", d)
+		}
+		given[d] = true
+	}
+	return m.checkFunctions()
+}
+
+// checkFunctions refuses functions that are given twice, whose calls could mean either.
+func (m *Model) checkFunctions() error {
+	given := map[string]bool{}
+	for _, f := range m.Proto.Functions {
+		key := functionKey(f.GetDomain(), f.GetName(), f.GetOverload())
+		if given[key] {
+			return fmt.Errorf("function %q of domain %q is given twice", f.GetName(), f.GetDomain())
+		}
+		given[key] = true
+	}
 	return nil
 }
 

@@ -215,11 +215,20 @@ func (w *walker) perChannel(x *val, dims []int) *ir.Value {
 	return ops.Expand(w.b, ops.Reshape(w.b, w.value(x), shape), dims)
 }
 
+// groups is the attribute group; 0 is no number of groups, and would mean one to the operation.
+func (n *node) groups() int {
+	g := n.int("group", 1)
+	if g < 1 {
+		n.fail("attribute \"group\" is %d: want 1 or more", g)
+	}
+	return g
+}
+
 func importConv(w *walker, n *node, in []*val) []*val {
 	size, kernel := spatial(n, in)
 	g := windowOf(n, size, kernel).samePads(n, size)
 	y := ops.Conv(w.b, w.value(in[0]), w.value(in[1]), ops.ConvAttrs{Strides: g.strides, Pads: g.pads,
-		Dilations: g.dilations, Groups: n.int("group", 1)})
+		Dilations: g.dilations, Groups: n.groups()})
 	return outs(w.addBias(n, y, in, 2))
 }
 
@@ -270,7 +279,7 @@ func importConvTranspose(w *walker, n *node, in []*val) []*val {
 		high[i+2] = out[i] - near[i]
 	}
 	y := ops.ConvInputGrad(w.b, w.value(in[0]), w.value(in[1]), ops.ConvInputGradAttrs{Strides: g.strides, Pads: g.pads,
-		Dilations: g.dilations, Groups: n.int("group", 1), InDims: near})
+		Dilations: g.dilations, Groups: n.groups(), InDims: near})
 	y = ops.Pad(w.b, y, low, high, nil, 0)
 	return outs(w.addBias(n, y, in, 2))
 }

@@ -12,7 +12,8 @@ var normRows = []row{
 	{op: "BatchNormalization", since: 7, min: 5, max: 5, rule: importBatchNorm},
 	{op: "InstanceNormalization", since: 6, min: 3, max: 3, rule: importInstanceNorm},
 	{op: "GroupNormalization", since: 18, min: 3, max: 3, rule: importGroupNorm},
-	{op: "LayerNormalization", since: 17, min: 2, max: 3, rule: importLayerNorm},
+	// Before opset 17: ONNX Runtime's, which became the standard one.
+	{op: "LayerNormalization", since: 1, min: 2, max: 3, rule: importLayerNorm},
 	{op: "RMSNormalization", since: 23, min: 2, max: 2, rule: importRMSNorm},
 	{op: "SimplifiedLayerNormalization", since: 1, min: 2, max: 2, rule: importRMSNorm},
 	{op: "Softmax", since: 1, min: 1, max: 1, rule: importSoftmax(ops.Softmax)},

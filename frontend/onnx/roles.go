@@ -152,6 +152,9 @@ func (r *roles) assign() error {
 		if err != nil {
 			return err
 		}
+		if role == RoleParameter && m.sparse[t.name] {
+			role, reason = RoleConstant, "stored sparsely: --train trains it, with its zeros"
+		}
 		lay := direct
 		if role == RoleParameter && m.autoNamed(t.name) && m.batchRepeats(t) {
 			lay, reason = repeated, reason+"; stored once, the exporter had expanded it along the batch"

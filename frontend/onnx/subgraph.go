@@ -106,7 +106,11 @@ func (m *Model) bodyOf(n *node, attr string) (*body, error) {
 	if err := inner.list(a.G.Node, s, 1); err != nil {
 		return nil, err
 	}
-	b.nodes = inner.out
+	nodes, err := m.sorted(inner.out)
+	if err != nil {
+		return nil, err
+	}
+	b.nodes = nodes
 	for _, in := range a.G.Input {
 		b.in = append(b.in, n.subst.name(in.GetName()))
 	}

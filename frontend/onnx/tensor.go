@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
@@ -56,6 +57,9 @@ func (m *Model) newTensor(p *onnxpb.TensorProto) (*tensor, error) {
 	if p.Segment != nil {
 		return nil, fmt.Errorf("tensor %q is stored in segments, which no exporter writes", t.name)
 	}
+	if kinds := payloads(p); len(kinds) > 1 {
+		return nil, fmt.Errorf("tensor %q has more than one payload: %s", t.name, strings.Join(kinds, " and "))
+	}
 	dims := make([]int, len(p.Dims))
 	for i, d := range p.Dims {
 		dims[i] = int(d)
@@ -81,6 +85,28 @@ func (m *Model) newTensor(p *onnxpb.TensorProto) (*tensor, error) {
 		return nil, fmt.Errorf("tensor %q %s: %w", t.name, t.typ, err)
 	}
 	return t, nil
+}
+
+// payloads names the fields of p that hold data: one at most is right, or readers of the file would differ.
+func payloads(p *onnxpb.TensorProto) (fields []string) {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"external data", p.GetDataLocation() == onnxpb.TensorProto_EXTERNAL},
+		{"raw_data", p.RawData != nil && len(*p.RawData) > 0},
+		{"float_data", len(p.FloatData) > 0},
+		{"int32_data", len(p.Int32Data) > 0},
+		{"string_data", len(p.StringData) > 0},
+		{"int64_data", len(p.Int64Data) > 0},
+		{"double_data", len(p.DoubleData) > 0},
+		{"uint64_data", len(p.Uint64Data) > 0},
+	} {
+		if f.given {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
 }
 
 // checkLength compares the stored data's size with the type's, without reading it.

@@ -1,0 +1,99 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+)
+
+// maxDensified is the size in bytes up to which a sparse initializer is stored densely: a file of a few bytes may claim any.
+const maxDensified = 1 << 30
+
+// densify makes an initializer of each sparse one, with a remark. They are constants unless --train names them.
+func (m *Model) densify() error {
+	m.sparse = map[string]bool{}
+	for _, p := range m.Proto.Graph.SparseInitializer {
+		dense, err := m.dense(p)
+		if err != nil {
+			return fmt.Errorf("sparse initializer %q: %w", p.GetValues().GetName(), err)
+		}
+		if err := m.addInitializer(dense); err != nil {
+			return err
+		}
+		m.sparse[dense.GetName()] = true
+		m.warn("%q is a sparse initializer: it is stored densely, and is a constant unless --train names it, which trains all its elements",
+			dense.GetName())
+	}
+	return nil
+}
+
+// dense is p with all its elements. Indices are linear [n] or coordinates [n,rank], ascending (ONNX SparseTensorProto).
+func (m *Model) dense(p *onnxpb.SparseTensorProto) (*onnxpb.TensorProto, error) {
+	if p.Values == nil || p.Indices == nil {
+		return nil, fmt.Errorf("has no values or no indices")
+	}
+	values, err := m.newTensor(p.Values)
+	if err != nil {
+		return nil, err
+	}
+	indices, err := m.newTensor(p.Indices)
+	if err != nil {
+		return nil, err
+	}
+	data, err := values.bytes()
+	if err != nil {
+		return nil, err
+	}
+	at, err := indices.bytes()
+	if err != nil {
+		return nil, err
+	}
+	dims := make([]int, len(p.Dims))
+	for i, d := range p.Dims {
+		dims[i] = int(d)
+	}
+	elems, err := product(dims)
+	if err != nil {
+		return nil, err
+	}
+	n, width := values.typ.Elems(), values.typ.DType.Bits()/8
+	columns := 1
+	if len(indices.typ.Dims) == 2 {
+		columns = len(dims)
+	}
+	switch {
+	case width == 0:
+		return nil, fmt.Errorf("values of type %s are not supported", values.typ.DType)
+	case len(values.typ.Dims) != 1:
+		return nil, fmt.Errorf("values are %s, want one dimension", values.typ)
+	case indices.typ.DType != dtype.I64:
+		return nil, fmt.Errorf("indices are %s, want int64", indices.typ)
+	case len(indices.typ.Dims) < 1 || len(indices.typ.Dims) > 2 || indices.typ.Dims[0] != n || len(indices.typ.Dims) == 2 && indices.typ.Dims[1] != columns:
+		return nil, fmt.Errorf("indices are %s, want [%d] or [%d,%d]", indices.typ, n, n, len(dims))
+	case elems > maxDensified/width:
+		return nil, fmt.Errorf("dims %v take more than %d bytes when stored densely", dims, maxDensified)
+	}
+	out, last := make([]byte, elems*width), -1
+	for i := range n {
+		linear := 0
+		for j := range columns {
+			v, size := int(int64(binary.LittleEndian.Uint64(at[(i*columns+j)*8:]))), elems
+			if len(indices.typ.Dims) == 2 {
+				size = dims[j]
+			}
+			if v < 0 || v >= size {
+				return nil, fmt.Errorf("index %d of value %d is outside 0 to %d", v, i, size-1)
+			}
+			linear = linear*size + v
+		}
+		if linear <= last {
+			return nil, fmt.Errorf("the index of value %d does not follow that of the value before: indices ascend, each given once", i)
+		}
+		last = linear
+		copy(out[linear*width:], data[i*width:(i+1)*width])
+	}
+	raw := onnxpb.Bytes(out)
+	return &onnxpb.TensorProto{Name: p.Values.Name, DataType: p.Values.DataType, Dims: p.Dims, RawData: &raw}, nil
+}
