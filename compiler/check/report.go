@@ -176,8 +176,9 @@ func (r *Report) compare(ref *npz.File, got results, params []*onnx.Parameter) e
 		if err != nil {
 			return err
 		}
-		r.Loss = ratio(distance(have[:min(1, len(have))], want), norm(want))
-		r.Rows = append(r.Rows, Row{"loss", r.Loss})
+		have, want, note := withoutEmpty(got, have[:min(1, len(have))], want)
+		r.Loss = ratio(distance(have, want), norm(want))
+		r.Rows = append(r.Rows, Row{"loss" + note, r.Loss})
 	}
 	return r.gradients(ref, got, params)
 }
@@ -264,6 +265,32 @@ func transpose(x []float64, rows, cols int) []float64 {
 	return out
 }
 
+// emptySteps is the array of results with a 1 for each step in which nothing counts for the loss: it has none.
+const emptySteps = "empty_steps"
+
+// withoutEmpty makes the losses of empty steps 0 where the reference has 0 or NaN, so that they agree, and says how many there
+// are.
+func withoutEmpty(got results, have, want []float64) (h, w []float64, note string) {
+	empty, _, err := got.array(emptySteps)
+	if err != nil {
+		return have, want, ""
+	}
+	h, w = slices.Clone(have), slices.Clone(want)
+	n := 0
+	for i := range min(len(h), len(w), len(empty)) {
+		if empty[i] == 0 {
+			continue
+		}
+		if n++; w[i] == 0 || math.IsNaN(w[i]) {
+			h[i], w[i] = 0, 0
+		}
+	}
+	if n > 0 {
+		note = fmt.Sprintf(" (nothing counts in %d of %d steps)", n, len(h))
+	}
+	return h, w, note
+}
+
 // curve compares the losses before each update, all together.
 func (r *Report) curve(ref *npz.File, got results, name string) error {
 	if !has(ref, "curve/"+name) {
@@ -280,9 +307,10 @@ func (r *Report) curve(ref *npz.File, got results, name string) error {
 	if r.Steps > 0 {
 		want = want[:min(len(want), r.Steps)]
 	}
+	have, want, note := withoutEmpty(got, have, want)
 	e := ratio(distance(have, want), norm(want))
 	r.Curves[name] = e
-	r.Rows = append(r.Rows, Row{"curve/" + name, e})
+	r.Rows = append(r.Rows, Row{"curve/" + name + note, e})
 	return nil
 }
 

@@ -27,11 +27,15 @@ const lastPass = "overlap"
 type memory struct {
 	first  map[string]*ir.Array // of the first step, by name
 	losses []float64
+	empty  []float64 // 1 for a step in which nothing counts
 }
 
 func (m *memory) array(name string) ([]float64, []int, error) {
 	if name == "loss" {
 		return m.losses, []int{len(m.losses)}, nil
+	}
+	if name == emptySteps {
+		return m.empty, []int{len(m.empty)}, nil
 	}
 	a := m.first[name]
 	if a == nil {
@@ -115,11 +119,11 @@ func simulate(ctx context.Context, res *compiler.Result, inputs []string, ref *n
 		if err := sim.Step(batch); err != nil {
 			return nil, fmt.Errorf("simulating step %d: %w", k, err)
 		}
-		loss, err := meanLoss(sim)
+		loss, empty, err := meanLoss(sim)
 		if err != nil {
 			return nil, fmt.Errorf("simulating step %d: %w", k, err)
 		}
-		m.losses = append(m.losses, loss)
+		m.losses, m.empty = append(m.losses, loss), append(m.empty, empty)
 		if k > 0 {
 			continue
 		}
@@ -139,24 +143,31 @@ func Programs(c *pass.Context) []interp.Program {
 	return list
 }
 
-// meanLoss is that of the last step.
-func meanLoss(sim *interp.Simulation) (float64, error) {
+// meanLoss is that of the last step, and 1 when nothing counts in it, so that it is none.
+func meanLoss(sim *interp.Simulation) (loss, empty float64, err error) {
 	sum, err := sim.Result("loss_sum", false)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	count, err := sim.Result("count", false)
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, 0, err
 	case sum == nil:
-		return 0, errors.New("no rank gives the loss")
+		return 0, 0, errors.New("no rank gives the loss")
 	case count == nil:
-		return sum.F[0], nil
-	case len(count.I) > 0:
-		return sum.F[0] / float64(count.I[0]), nil
+		return sum.F[0], 0, nil
 	}
-	return sum.F[0] / count.F[0], nil
+	n := 0.0
+	if len(count.I) > 0 {
+		n = float64(count.I[0])
+	} else {
+		n = count.F[0]
+	}
+	if n == 0 && sum.F[0] == 0 {
+		empty = 1
+	}
+	return sum.F[0] / n, empty, nil
 }
 
 // named puts all named results of the last step together.

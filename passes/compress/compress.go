@@ -153,6 +153,7 @@ type squeezer struct {
 	sent  int // number of ops behind the last collective
 	grads []gradient
 	count *ir.Value // number of counted targets, f32[]
+	some  *ir.Value // bool[] it is not zero; nil when it never is
 	mean  *ir.Value // 1/count
 	seed  *ir.Value // i64[] for powersgd's first Q
 }
@@ -162,6 +163,9 @@ func (z *squeezer) run() error {
 	if len(z.grads) == 0 {
 		z.c.Remark(nil, "no gradient is reduced over %s in @step", axis)
 		return nil
+	}
+	if op := counts(z.f); op != nil {
+		z.some = op.Out[0]
 	}
 	place := map[*ir.Op]int{} // position in the old order
 	for i, op := range z.f.Ops {
@@ -227,7 +231,11 @@ func (z *squeezer) scale(place map[*ir.Op]int) error {
 	z.count = count
 	z.b.Loc = z.c.Loc(z.grads[0].op.Loc)
 	mark := len(z.f.Ops)
-	z.mean = z.b.Rename(ops.Recip(z.b, z.count), "grad_mean")
+	by := z.count
+	if z.some != nil { // zeros are sent when nothing counts
+		by = ops.Where(z.b, z.some, by, ops.ScalarLike(z.b, by, 1))
+	}
+	z.mean = z.b.Rename(ops.Recip(z.b, by), "grad_mean")
 	if z.count.Op != nil {
 		z.at(mark, place, place[z.count.Op])
 	}
@@ -350,8 +358,17 @@ func (z *squeezer) state(prefix string, p *ir.Value, t ir.Type) *ir.Value {
 	return z.b.Param(name, t, ir.State)
 }
 
+// unlessEmpty is next, or old in a step in which nothing counts: what was sent then updates nothing, and is not gone.
+func (z *squeezer) unlessEmpty(old, next *ir.Value) *ir.Value {
+	if z.some == nil {
+		return next
+	}
+	return ops.Where(z.b, ops.BroadcastTo(z.b, z.some, next.Type.Dims), next, old)
+}
+
 // keep makes next the error that the next step begins with.
 func (z *squeezer) keep(state, next *ir.Value) {
+	next = z.unlessEmpty(state, next)
 	next.Sharding = state.Sharding
 	z.b.Update(state, z.b.Rename(next, state.Name+".next"))
 }

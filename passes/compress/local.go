@@ -90,13 +90,30 @@ func meanOf(c *pass.Context, f *ir.Func, b *ir.Builder, count *ir.Op, place map[
 	for _, op := range f.Ops[mark:] {
 		place[op] = place[count]
 	}
+	test := counts(f)
 	for _, op := range f.Ops[:mark] {
+		if op == test { // a step is empty when no rank has a target
+			continue
+		}
 		for i, v := range op.In {
 			if v == global {
 				op.In[i] = safe
 			}
 		}
 	}
+}
+
+// counts is the op that finds whether anything counts on any rank; nil when something always does.
+func counts(f *ir.Func) *ir.Op {
+	for _, op := range f.Ops {
+		if op.Def == ops.NeDef && op.Out[0].Name == pass.Counts {
+			return op
+		}
+	}
+	if f.Param(pass.EmptySteps) != nil {
+		panic("BUG: no op of @" + f.Name + " finds whether anything counts")
+	}
+	return nil
 }
 
 // average appends @average.

@@ -109,7 +109,7 @@ func (z *squeezer) finish(list []*factors, place map[*ir.Op]int, wanted map[*ir.
 		dims := m.state.Type.Dims
 		next := ops.Sub(z.b, m.m, ops.MulScalar(z.b, mean, 1/float64(z.ranks)))
 		z.keep(m.state, ops.Reshape(z.b, next, dims))
-		z.b.Update(m.query, qs[i])
+		z.b.Update(m.query, z.unlessEmpty(m.query, qs[i]))
 		subst[m.op.Out[0]] = z.named(z.back(m.gradient, ops.Reshape(z.b, mean, dims)), m.op.Out[0])
 	}
 	z.at(mark, place, until)

@@ -57,6 +57,7 @@ func Run(c *pass.Context) (err error) {
 	u := &updater{c: c, b: b, f: f, opt: opt, rule: rule, consts: map[*ir.Value]map[int]*ir.Value{},
 		once: map[string]*ir.Value{}}
 	u.scaling = u.takeScale()
+	u.takeCount()
 	grads := u.takeGrads()
 	for i := range grads {
 		u.spare(&grads[i])
@@ -70,6 +71,9 @@ func Run(c *pass.Context) (err error) {
 	b.Update(u.step, b.Rename(next, "step.next"))
 	if u.scaling != nil {
 		u.advance()
+	}
+	if u.empty != nil {
+		u.countEmpty()
 	}
 	u.keep(grads)
 	f.DCE()
@@ -99,9 +103,11 @@ type updater struct {
 	scale *ir.Value // f32[] factor from the summed gradient to the one the rule sees
 	mean  *ir.Value // f32[] 1/count, and unscaled
 
-	scaling *scaling  // of the loss, with fp16; else nil
-	squares *ir.Value // f64[] sum of the squares of the gradients so far, where only grad_norm asks for it
-	norm    *ir.Value // f32[] of all mean gradients together, before clipping; nil until it is known
+	divisor *ir.Value  // f32[] by which gradients are divided; 1 when nothing counts
+	scaling *scaling   // of the loss, with fp16; else nil
+	empty   *emptiness // nil when something counts in every step
+	squares *ir.Value  // f64[] sum of the squares of the gradients so far, where only grad_norm asks for it
+	norm    *ir.Value  // f32[] of all mean gradients together, before clipping; nil until it is known
 
 	consts map[*ir.Value]map[int]*ir.Value // scalars as f32 of n dims, see like
 	once   map[string]*ir.Value            // scalars that all parameters share, see oncef
@@ -153,14 +159,13 @@ func (u *updater) prepare(grads []grad) {
 	if u.scaling != nil { // skipped steps are none to the moments of Adam
 		made = ops.Sub(b, done, ops.Cast(b, u.scaling.skipped, dtype.F64))
 	}
+	if u.empty != nil {
+		made = ops.Sub(b, made, ops.Cast(b, u.empty.steps, dtype.F64))
+	}
 	u.t = b.Rename(ops.AddScalar(b, made, 1), "t")
 	u.lr = b.Rename(schedule(b, done, u.opt.LR, u.c.Opt.Schedule), "lr.f64")
 	b.Result("lr", b.Rename(ops.Cast(b, u.lr, dtype.F32), "lr"))
-	count := u.f.Result("count")
-	if count == nil {
-		panic("BUG: @step has no result count")
-	}
-	u.mean = b.Rename(ops.Recip(b, count), "mean_scale")
+	u.mean = b.Rename(ops.Recip(b, u.divisor), "mean_scale")
 	if u.scaling != nil {
 		u.mean = b.Rename(ops.Mul(b, u.mean, ops.Recip(b, u.scaling.by)), "mean_scale")
 	}

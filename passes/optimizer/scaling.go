@@ -43,7 +43,7 @@ func (u *updater) advance() {
 	s, b := u.scaling, u.b
 	b.Loc = ir.Loc{Node: "loss_scale", Derived: u.c.Pass}
 	zero, one := ops.ScalarLike(b, s.good, 0), ops.ScalarLike(b, s.good, 1)
-	skipped := ops.Add(b, s.skipped, ops.Where(b, s.fine, zero, one))
+	skipped := ops.Add(b, s.skipped, u.ifSome(ops.Where(b, s.fine, zero, one), zero))
 	b.Update(s.skipped, b.Rename(skipped, s.skipped.Name+".next"))
 	scale := s.scale
 	if u.c.Opt.LossScale == 0 {
@@ -51,18 +51,19 @@ func (u *updater) advance() {
 		grow := ops.Ge(b, good, ops.ScalarLike(b, good, pass.GrowthEvery))
 		grown := ops.Where(b, grow, ops.MulScalar(b, scale, pass.LossGrowth), scale)
 		scale = ops.Where(b, s.fine, grown, ops.MulScalar(b, scale, pass.LossBackoff))
+		scale = u.ifSome(scale, s.scale)
 		b.Update(s.scale, b.Rename(scale, s.scale.Name+".next"))
-		b.Update(s.good, b.Rename(ops.Where(b, grow, zero, good), s.good.Name+".next"))
+		b.Update(s.good, b.Rename(u.ifSome(ops.Where(b, grow, zero, good), s.good), s.good.Name+".next"))
 		b.Result(pass.LossScale, scale)
 	}
 	b.Result("skipped", b.Rename(ops.Cast(b, skipped, dtype.F32), "skipped"))
 }
 
-// unless is next, or old when the step is not good.
+// unless is next, or old when the step is not good or empty.
 func (u *updater) unless(old, next *ir.Value) *ir.Value {
-	if u.scaling == nil {
-		return next
+	if u.scaling != nil {
+		fine := ops.BroadcastTo(u.b, u.scaling.fine, next.Type.Dims)
+		next = ops.Where(u.b, fine, next, old)
 	}
-	fine := ops.BroadcastTo(u.b, u.scaling.fine, next.Type.Dims)
-	return ops.Where(u.b, fine, next, old)
+	return u.ifSome(next, old)
 }

@@ -10,7 +10,18 @@ import (
 	"github.com/gtc-compiler/gtc/passes/passtest"
 )
 
-// scaler runs the update with loss scaling over sums of gradients, which it scales.
+// scaled is smallest with gradients that are larger by the loss scale.
+const scaled = `
+func @step(%p: f32[3] param, %dp: f32[3], %count: f32[], %loss_sum: f32[], %loss_scale: f32[] state) {
+  %one = const {value=f32[](1.0)} : f32[]
+  %s = mul %loss_scale, %one : f32[]
+  %r = reshape %s {dims=[1]} : f32[1]
+  %by = expand %r {dims=[3]} : f32[3]
+  %g = mul %dp, %by : f32[3]
+  return loss_sum=%loss_sum, count=%count, "grad/p"=%g, grad_scale=%s
+}`
+
+// scaler runs the update over sums of gradients, with fp16 with loss scaling.
 type scaler struct {
 	t    *testing.T
 	f    *ir.Func
@@ -20,15 +31,11 @@ type scaler struct {
 
 func newScaler(t *testing.T, o *pass.Options) *scaler {
 	t.Helper()
-	c, err := passtest.Context("optimizer", `
-func @step(%p: f32[3] param, %dp: f32[3], %count: f32[], %loss_sum: f32[], %loss_scale: f32[] state) {
-  %one = const {value=f32[](1.0)} : f32[]
-  %s = mul %loss_scale, %one : f32[]
-  %r = reshape %s {dims=[1]} : f32[1]
-  %by = expand %r {dims=[3]} : f32[3]
-  %g = mul %dp, %by : f32[3]
-  return loss_sum=%loss_sum, count=%count, "grad/p"=%g, grad_scale=%s
-}`, nil)
+	text := smallest
+	if o.Precision == "fp16" {
+		text = scaled
+	}
+	c, err := passtest.Context("optimizer", text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,12 @@ const (
 	GradScale    = "grad_scale"         // f32[]
 )
 
+// Names of what @step keeps and makes for steps in which nothing counts for the loss.
+const (
+	EmptySteps = "empty_steps"      // i64[] state: how many there were
+	Counts     = "something_counts" // bool[] the global count is not zero
+)
+
 // The policy of dynamic loss scaling, that of torch.amp.GradScaler.
 const (
 	FirstLossScale = 65536

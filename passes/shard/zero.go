@@ -173,7 +173,7 @@ func forwardResult(r ir.Result) bool {
 	if r.Updates != nil {
 		return r.Updates.Role == ir.Buffer
 	}
-	return r.Name != "lr" && r.Name != "grad_norm" && r.Name != pass.LossScale && r.Name != "skipped" && !strings.HasPrefix(r.Name, "grad/")
+	return r.Name != "lr" && r.Name != "grad_norm" && r.Name != pass.LossScale && r.Name != "skipped" && r.Name != "empty" && !strings.HasPrefix(r.Name, "grad/")
 }
 
 // mark adds the ops that v comes from to set, but not those of values at which stop says so.

@@ -11,6 +11,7 @@ DTYPES = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64, "i32": torch.int32,
     "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2,
 }
+COUNTERS = ("step", "empty_steps", "loss_scale", "loss_scale_good", "loss_scale_skipped")  # of the training program
 OF_TRAINING = ("optim/", "const/")  # prefixes of tensors that are not the module's
 
 
@@ -89,7 +90,7 @@ def read(path):
 
 def drop_training(tensors):
     """Without what belongs to the optimizer and the program."""
-    return {n: t for n, t in tensors.items() if n != "step" and not n.startswith(OF_TRAINING)}
+    return {n: t for n, t in tensors.items() if n not in COUNTERS and not n.startswith(OF_TRAINING)}
 
 
 def roles_in(folder):

@@ -20,7 +20,7 @@ import (
 
 // fixedBatch is the mode of --fixed-batch: steps on one batch, taken as it is. The file holds the whole batch, arrays
 // keyed by input name (or in0, in1, … and target); every rank takes its part. --results gets "loss" f64[steps], the
-// loss before each update, and every named result of the first step under its name. Rank 0 writes it, with results
+// loss before each update, "empty_steps" bool[steps], those in which nothing counts and the loss is none, and every named result of the first step under its name. Rank 0 writes it, with results
 // that are spread over ranks or micro-batches put together.
 func (s *session) fixedBatch() error {
 	t := &trainer{session: s, saved: -1}
@@ -43,7 +43,7 @@ func (s *session) fixedBatch() error {
 	}
 	var arrays []npz.Array
 	steps := max(s.cfg.steps, 1)
-	losses := make([]byte, 0, 8*steps)
+	losses, empty := make([]byte, 0, 8*steps), make([]byte, steps)
 	for i := range steps {
 		var first *collector
 		if i == 0 {
@@ -57,13 +57,17 @@ func (s *session) fixedBatch() error {
 			s.rep.step(t, time.Since(begin))
 		}
 		losses = binary.LittleEndian.AppendUint64(losses, math.Float64bits(t.loss))
+		if t.void {
+			empty[i] = 1
+		}
 		if first != nil {
 			if arrays, err = first.join(); err != nil {
 				return err
 			}
 		}
 	}
-	arrays = append(arrays, npz.Array{Name: "loss", DType: "f64", Shape: []int{len(losses) / 8}, Data: losses})
+	arrays = append(arrays, npz.Array{Name: "loss", DType: "f64", Shape: []int{len(losses) / 8}, Data: losses},
+		npz.Array{Name: "empty_steps", DType: "bool", Shape: []int{len(empty)}, Data: empty})
 	return s.writeResults(s.cfg.results, arrays)
 }
 

@@ -29,7 +29,7 @@ func (t *trainer) diverged() error {
 // finite was skipped and halves the scale, as GradScaler of PyTorch does; the parameters are as they were, and the next step
 // may do. Below 1 a smaller scale is no remedy: gradients are smaller than those of the loss itself.
 func (t *trainer) divergedAt(step int64) error {
-	if finite(t.loss) || t.cfg.allowNaN {
+	if finite(t.loss) || t.cfg.allowNaN || t.void {
 		return nil
 	}
 	why := ""

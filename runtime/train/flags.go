@@ -19,6 +19,7 @@ type config struct {
 	evalEvery         int64
 	evalOnly          bool
 	allowNaN          bool
+	onEmpty           string
 	steps, epochs     int64 // -1 when not given
 	seed              uint64
 	seedGiven         bool
@@ -109,6 +110,26 @@ func (n number) Set(s string) error {
 	return nil
 }
 
+// choice is a flag that is one of some words.
+type choice struct {
+	value *string
+	words []string
+}
+
+func (c choice) String() string {
+	if c.value == nil {
+		return ""
+	}
+	return *c.value
+}
+func (c choice) Set(s string) error {
+	if !slices.Contains(c.words, s) {
+		return fmt.Errorf("want %s", strings.Join(c.words, " or "))
+	}
+	*c.value = s
+	return nil
+}
+
 const intro = `Trains (or evaluates) the compiled model as one rank. "gtc run DIR ..." starts all ranks of a job with the
 same flags; a launcher that sets RANK and WORLD_SIZE (torchrun, mpirun, srun) does as well.
 
@@ -119,7 +140,7 @@ func Flags() *flag.FlagSet { return newFlags(new(config)) }
 
 // newFlags are the flags of a rank program, which fill c.
 func newFlags(c *config) *flag.FlagSet {
-	*c = config{progress: "auto", steps: -1, epochs: -1, logEvery: 10, shuffle: true, keep: 2, ckptDir: "auto"}
+	*c = config{progress: "auto", onEmpty: "skip", steps: -1, epochs: -1, logEvery: 10, shuffle: true, keep: 2, ckptDir: "auto"}
 	c.opt.Map, c.opt.Transforms = map[string]string{}, map[string]data.Transform{}
 	fs := flag.NewFlagSet("rank", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -174,6 +195,7 @@ func (c *config) runFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.keep, "keep", 2, "newest checkpoints to keep; 0 keeps all")
 
 	fs.BoolVar(&c.allowNaN, "allow-nan", false, "go on, and save, when the loss is no longer a finite number, instead of stopping")
+	fs.Var(choice{&c.onEmpty, []string{"skip", "fail"}}, "on-empty", "at a step in which nothing counts for the loss, because every target is ignored or every mask is zero: `skip|fail`; skip updates nothing and counts the step")
 	fs.Var(number{&c.logEvery, 1}, "log-every", "print progress every `N` steps")
 	fs.BoolVar(&c.json, "json", false, "print progress as JSON lines")
 	fs.StringVar(&c.progress, "progress", "auto", "auto, line (one line, rewritten) or plain (a line every --log-every steps)")

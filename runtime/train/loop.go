@@ -40,6 +40,10 @@ type trainer struct {
 	scale, skipped          float64     // after the last step; NaN where they are nil
 	overflowed              bool        // the last step was skipped
 
+	emptySteps *abi.Tensor // of steps in which nothing counts; nil where something always does
+	empty      float64     // how many there were; NaN where emptySteps is nil
+	void       bool        // the last step was one
+
 	loss, rate, norm float64 // of the last step; the learning rate and the gradients' norm are NaN when the program does not tell
 	apart            localSGD
 	saved            int64 // step of the last checkpoint, -1 none
@@ -216,6 +220,7 @@ func (t *trainer) findResults() error {
 	t.lossSum, t.count, t.lr = t.last.result("loss_sum"), t.last.result("count"), t.last.result("lr")
 	t.gradNorm = t.last.result("grad_norm")
 	t.lossScale, t.skippedSteps = t.last.result("loss_scale"), t.last.result("skipped")
+	t.emptySteps = t.last.result("empty")
 	if t.lossSum == nil {
 		return errors.New("BUG: @step has no result loss_sum")
 	}
@@ -363,25 +368,30 @@ func (t *trainer) readResults() error {
 }
 
 // results are what a step gives: the loss sum, the count, the loss scale, the number of steps skipped so far, the norm of the
-// gradients, and the learning rate; all but the first may be nil.
+// gradients, the number of empty steps so far, and the learning rate; all but the first may be nil.
 func (t *trainer) results() [numResults]*abi.Tensor {
-	return [numResults]*abi.Tensor{t.lossSum, t.count, t.lossScale, t.skippedSteps, t.gradNorm, t.lr}
+	return [numResults]*abi.Tensor{t.lossSum, t.count, t.lossScale, t.skippedSteps, t.gradNorm, t.emptySteps, t.lr}
 }
 
-// keep makes the results of a step the last ones.
+// keep makes the results of a step the last ones. A step in which nothing counts has no mean loss: it is NaN, and the program has
+// updated nothing.
 func (t *trainer) keep(step int64, v [numResults]float64) error {
 	t.overflowed = v[3] > t.skipped
-	t.loss, t.scale, t.skipped, t.norm, t.rate = v[0], v[2], v[3], v[4], v[5]
+	t.loss, t.scale, t.skipped, t.norm, t.empty, t.rate = v[0], v[2], v[3], v[4], v[5], v[6]
 	if t.count == nil {
 		return nil
 	}
 	n := v[1]
-	if n == 0 {
-		return fmt.Errorf("step %d: nothing in this batch counts for the loss: every target is the ignored one", step)
-	}
+	t.void = n == 0 && t.loss == 0
 	t.loss /= n
+	if t.void && (t.cfg.onEmpty == "fail" || t.emptySteps == nil) {
+		return fmt.Errorf("step %d: %s: %s", step, nothingCounts, t.kept())
+	}
 	return nil
 }
+
+// nothingCounts is why a step is empty.
+const nothingCounts = "nothing in this batch counts for the loss: every target is the ignored one, or every mask is zero"
 
 // evaluate runs the evaluation and reports it.
 func (t *trainer) evaluate() error {

@@ -48,11 +48,11 @@ type behind struct {
 	end     int
 }
 
-// What a step gives: the loss sum, the count, the loss scale, the number of skipped steps and the norm of the gradients come
-// back of every step, where there are such; the learning rate, the last, when it is shown.
+// What a step gives: the loss sum, the count, the loss scale, the number of skipped steps, the norm of the gradients and the number of
+// empty steps come back of every step, where there are such; the learning rate, the last, when it is shown.
 const (
-	inBlock    = 5
-	numResults = 6
+	inBlock    = 6
+	numResults = 7
 )
 
 // noRow is a status word when nothing was refused.

@@ -25,21 +25,22 @@ type reporter struct {
 	bench    bool
 	every    int64
 
-	perStep  float64 // samples, or tokens, of one step
-	unit     string
-	total    int64
-	began    time.Time
-	first    int64 // step at which this run began
-	since    time.Time
-	sinceN   int64         // steps counted since then
-	ready    time.Time     // when the first step was over, which readies memory and libraries
-	away     time.Duration // since then, in evaluations and saves
-	drawn    time.Time
-	width    int // of the line on the terminal, to erase it
-	buf      []byte
-	nanNoted bool
-	usage    device.Usage
-	asked    time.Time // for usage
+	perStep   float64 // samples, or tokens, of one step
+	unit      string
+	total     int64
+	began     time.Time
+	first     int64 // step at which this run began
+	since     time.Time
+	sinceN    int64         // steps counted since then
+	ready     time.Time     // when the first step was over, which readies memory and libraries
+	away      time.Duration // since then, in evaluations and saves
+	drawn     time.Time
+	width     int // of the line on the terminal, to erase it
+	buf       []byte
+	nanNoted  bool
+	voidNoted bool
+	usage     device.Usage
+	asked     time.Time // for usage
 }
 
 func newReporter(s *session) *reporter {
@@ -174,7 +175,11 @@ func (r *reporter) step(t *trainer, took time.Duration) {
 	if r.ready.IsZero() {
 		r.ready, r.away = time.Now(), 0
 	}
-	if !r.nanNoted && !finite(t.loss) {
+	if t.void && !r.voidNoted {
+		r.voidNoted = true
+		r.note("step %d: %s: it updates nothing, and has no loss; such steps are counted as empty (--on-empty fail stops)", t.step, nothingCounts)
+	}
+	if !r.nanNoted && !finite(t.loss) && !t.void {
 		r.nanNoted = true
 		text := ""
 		if t.overflowed {
@@ -204,7 +209,7 @@ func (r *reporter) progress(t *trainer) {
 		}
 		r.event("step", fields...)
 	} else {
-		text := fmt.Sprintf("step %d/%d  loss %.4f", t.step, r.total, t.loss)
+		text := fmt.Sprintf("step %d/%d  loss %s", t.step, r.total, lossText(t, "%.4f"))
 		if !math.IsNaN(t.rate) {
 			text += fmt.Sprintf("  lr %.1e", t.rate)
 		}
@@ -229,7 +234,7 @@ func (r *reporter) progress(t *trainer) {
 	}
 }
 
-// scaling are the loss scale and the number of skipped steps, where the program has them.
+// scaling are the loss scale and the numbers of skipped and of empty steps, where the program has them.
 func scaling(t *trainer) []field {
 	var fields []field
 	if t.lossScale != nil {
@@ -238,18 +243,37 @@ func scaling(t *trainer) []field {
 	if t.skippedSteps != nil {
 		fields = append(fields, field{"skipped", int64(t.skipped)})
 	}
+	if t.emptySteps != nil {
+		fields = append(fields, field{"empty", int64(t.empty)})
+	}
 	return fields
 }
 
-// scalingText is scaling for people, "  scale 32768, 2 skipped".
-func scalingText(t *trainer) string {
-	switch {
-	case t.skippedSteps == nil:
-		return ""
-	case t.lossScale == nil:
-		return fmt.Sprintf("  %.0f skipped", t.skipped)
+// lossText is the loss of the last step for people, which is none when nothing counted in it.
+func lossText(t *trainer, format string) string {
+	if t.void {
+		return "none (empty)"
 	}
-	return fmt.Sprintf("  scale %g, %.0f skipped", t.scale, t.skipped)
+	return fmt.Sprintf(format, t.loss)
+}
+
+// scalingText is scaling for people, "  scale 32768, 2 skipped, 1 empty"; what never happened in a run in which it seldom does is
+// left out.
+func scalingText(t *trainer) string {
+	var parts []string
+	if t.lossScale != nil {
+		parts = append(parts, fmt.Sprintf("scale %g", t.scale))
+	}
+	if t.skippedSteps != nil {
+		parts = append(parts, fmt.Sprintf("%.0f skipped", t.skipped))
+	}
+	if t.emptySteps != nil && t.empty > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f empty", t.empty))
+	}
+	if parts == nil {
+		return ""
+	}
+	return "  " + strings.Join(parts, ", ")
 }
 
 // used is what a device is doing, as it was within the last second: asking takes longer than a small step.
@@ -364,7 +388,7 @@ func (r *reporter) end(t *trainer, signal int) {
 	r.erase()
 	text := fmt.Sprintf("%s at step %d", why, t.step)
 	if steps > 0 {
-		text += fmt.Sprintf("  loss %.6g", t.loss)
+		text += "  loss " + lossText(t, "%.6g")
 		if t.watch.debug > 0 || t.watch.hash > 0 {
 			text += fmt.Sprintf(" (%.9g, bits %s)", t.loss, bits(t.loss))
 		}
@@ -378,5 +402,8 @@ func (r *reporter) end(t *trainer, signal int) {
 	fmt.Fprintf(r.out, "%s  arena %d bytes, %sresident %d MiB\n", text, t.plan.arenaBytes(), of, resident>>20)
 	if steps > 0 && t.skippedSteps != nil && int64(t.skipped) == int64(t.step) {
 		r.note("warning: every step was skipped, and nothing was trained: with this loss scale no step's gradients were finite (gtc compile --loss-scale)")
+	}
+	if steps > 0 && t.emptySteps != nil && int64(t.empty) == int64(t.step) {
+		r.note("warning: nothing counted in any step, and nothing was trained: look at the targets, or at gtc compile --ignore-index")
 	}
 }

@@ -96,6 +96,10 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 			told["state of gradient compression is not in the checkpoint: it starts anew"] = true
 			continue
 		}
+		if err != nil && x.Name == emptyState {
+			told["a count of empty steps is not in the checkpoint: it starts at 0"] = true
+			continue
+		}
 		if err != nil && strings.HasPrefix(x.Name, lossScale) {
 			told["a loss scale is not in the checkpoint: it starts anew"] = true
 			continue
@@ -170,6 +174,9 @@ const lossScale = "loss_scale"
 
 // skippedState is the one that counts skipped steps (passes/pass.SkippedSteps).
 const skippedState = lossScale + "_skipped"
+
+// emptyState counts the steps in which nothing counted (passes/pass.EmptySteps), where that may happen.
+const emptyState = "empty_steps"
 
 // kindOf is a state's name without the parameter's: optim/momentum.
 func kindOf(name string) string {

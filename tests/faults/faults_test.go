@@ -47,7 +47,7 @@ var everyLayout = []string{"", "--dp 2", "--microbatches 2", "--dp 2 --microbatc
 
 // comparisons and trainings are all rows, a list for each part.
 var (
-	comparisons = slices.Concat(normComparisons, shortComparisons, lossComparisons, gatherComparisons, fileComparisons)
+	comparisons = slices.Concat(normComparisons, emptyComparisons, shortComparisons, lossComparisons, gatherComparisons, fileComparisons)
 	trainings   = slices.Concat(normTrainings, shortTrainings, lossTrainings, gatherTrainings, fileTrainings)
 )
 
@@ -109,7 +109,7 @@ func label(layout string) string {
 	if layout == "" {
 		return "one rank"
 	}
-	return strings.ReplaceAll(strings.TrimPrefix(layout, "--"), " --", ", ")
+	return strings.ReplaceAll(strings.TrimPrefix(layout, "--"), " --", " ") // a comma would part paths of --data
 }
 
 // TestChecks compares outputs, loss, gradients and curves with the reference's.
