@@ -13,4 +13,9 @@ func (a *Arena) allocate(size int) error {
 	return nil
 }
 
+// madvPopulateWrite is MADV_POPULATE_WRITE of Linux 5.14, which package syscall does not name.
+const madvPopulateWrite = 23
+
+func populate(data []byte) { _ = syscall.Madvise(data, madvPopulateWrite) }
+
 func unmap(data []byte) error { return syscall.Munmap(data) }

@@ -66,3 +66,20 @@ func TestResidentGrowsWithTouchedMemory(t *testing.T) {
 		t.Errorf("resident went from %d to %d (peak %d) by touching %d bytes", before, now, peak, size)
 	}
 }
+
+func TestPopulateKeepsContents(t *testing.T) {
+	const size = 48 << 20
+	a, err := New(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	a.Bytes(5000, 1)[0] = 7
+	a.Populate()
+	for i, b := range a.Bytes(0, size) {
+		if (b != 0) != (i == 5000) {
+			t.Fatalf("byte %d is %d", i, b)
+		}
+	}
+	(&Arena{}).Populate()
+}

@@ -243,6 +243,9 @@ func (s *session) work() error {
 	case s.m.funcs[FuncStep] == nil:
 		return usagef("this program only infers (gtc compile --loss none): use --inputs IN.npz --dump-forward OUT.npz")
 	}
+	if s.m.arena != nil {
+		s.m.arena.Populate() // a step that meets a row of a table for the first time does not wait for the system
+	}
 	return s.train()
 }
 
