@@ -2,27 +2,26 @@ package comm_test
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	. "github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
 )
 
 // kinds are the backends under test; "mem" is the reference.
 var kinds = []string{"mem", "shm", "tcp"}
 
-// freePort is a loopback port that was free a moment ago.
+// freePort is a loopback port for ranks to meet at.
 func freePort(t testing.TB) int {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := commtest.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 // open makes n connected ranks in this process.

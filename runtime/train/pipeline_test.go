@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -144,8 +145,9 @@ func TestAStageThatFailsIsNamed(t *testing.T) {
 	if !slices.Equal(o.code, []int{ExitPeer, ExitFailed, ExitPeer, ExitPeer}) {
 		t.Errorf("exit codes %v", o.code)
 	}
-	for _, want := range []string{"rank 1: step 2: h2 = product: row 5", "rank 1 aborted", `(rank 2 was in recv of "h2" (pipe.py:2))`} {
-		if !strings.Contains(o.err, want) {
+	for _, want := range []string{"rank 1: step 2: h2 = product: row 5", "rank 1 aborted",
+		`\(rank 2 was in recv of "(h2|d3)" \(pipe.py:2\)\)`} { // it waits for either neighbour, as the others' speed has it
+		if !regexp.MustCompile(want).MatchString(o.err) {
 			t.Errorf("no %q in\n%s", want, o.err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 )
 
@@ -79,12 +79,10 @@ func (s *syncBuffer) String() string {
 // start starts all ranks of a folder, the way a launcher does, with one thread each. They end with the test.
 func start(t testing.TB, dir string, ranks int, args ...string) *job {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := commtest.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	ln.Close()
 	j := &job{t: t, out: make(chan event), quit: make(chan struct{})}
 	t.Cleanup(func() {
 		close(j.quit)

@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -175,6 +176,10 @@ func (d *driver) watch(done <-chan error, peer int) error {
 	for {
 		select {
 		case err := <-done:
+			var other elsewhere
+			if errors.As(err, &other) {
+				return d.cause(err)
+			}
 			return err
 		case <-t.C:
 		}
@@ -185,6 +190,17 @@ func (d *driver) watch(done <-chan error, peer int) error {
 			return comm.HungFault(peer, waited)
 		}
 	}
+}
+
+// cause is what the communicator behind knows of an error that another rank has made, which may take it a moment to hear; err itself
+// where it hears nothing.
+func (d *driver) cause(err error) error {
+	for end := time.Now().Add(min(d.opt.Timeout, 2*time.Second)); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if known := comm.Failed(d.base); known != nil {
+			return fault(known)
+		}
+	}
+	return err
 }
 
 // fault keeps what is known of the failure of the communicator behind.

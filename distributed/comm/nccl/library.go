@@ -137,10 +137,20 @@ func (l *library) bindNCCL(h uintptr) error {
 	return nil
 }
 
+// remoteError is ncclRemoteError: another rank left or aborted (nccl.h).
+const remoteError = 6
+
+// elsewhere is an error of NCCL's for which another rank is to blame.
+type elsewhere struct{ error }
+
 // nccl is the error of one of NCCL's functions.
 func (l *library) nccl(what string, code int32) error {
 	if code == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %s", what, l.errorString(code))
+	err := fmt.Errorf("%s: %s", what, l.errorString(code))
+	if code == remoteError {
+		return elsewhere{err}
+	}
+	return err
 }

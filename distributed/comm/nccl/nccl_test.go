@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,12 +52,10 @@ func testMain(m *testing.M) int {
 // ranks connects n ranks of this process.
 func ranks(t *testing.T, n int, timeout time.Duration) []comm.Communicator {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := commtest.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	ln.Close()
 	cs := make([]comm.Communicator, n)
 	errs := each(n, func(r int) (err error) {
 		cs[r], err = comm.Connect(comm.Options{Rank: r, LocalRank: r, World: n, Port: port, Transport: "nccl", Plan: "p", Timeout: timeout})

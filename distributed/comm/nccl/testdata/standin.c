@@ -2,7 +2,7 @@
  * do everything at once, and the ranks of a communicator are threads of this process. Names, arguments and numbers are
  * those of nccl.h 2.28.3 and cuda.h 12, written down here a second time, so that a slip in the Go side shows.
  *
- * GTC_STANDIN_LOSE=N in the environment makes the N-th all-reduce of the process never end, until it is aborted. */
+ * GTC_STANDIN_LOSE=N in the environment makes the N-th all-reduce after a group was made never end, until it is aborted. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -90,6 +90,7 @@ int ncclCommInitRank(struct comm **out, int ranks, ncclUniqueId id, int rank) {
 	while (g && memcmp(&g->id, &id, sizeof id) != 0)
 		g = g->next;
 	if (!g) {
+		allReduces = 0;
 		g = calloc(1, sizeof *g);
 		g->id = id, g->ranks = ranks, g->next = groups;
 		groups = g;
