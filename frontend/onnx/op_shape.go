@@ -170,6 +170,9 @@ func importGather(w *walker, n *node, in []*val) []*val {
 		return outs(ops.Embed(w.b, x, w.value(in[1]), pad))
 	}
 	if index == nil {
+		if axis == 0 {
+			w.hintPadding(n, dims)
+		}
 		return outs(ops.Gather(w.b, x, w.value(in[1]), axis))
 	}
 	toInts(n, index)

@@ -187,6 +187,9 @@ func (r *roles) finished() (*roles, error) {
 		return nil, err
 	}
 	r.keepAbsent()
+	if err := r.hintTies(); err != nil {
+		return nil, err
+	}
 	bound := r.bound()
 	r.params = slices.DeleteFunc(r.params, func(p *Parameter) bool { return !bound[p] })
 	return r, nil
