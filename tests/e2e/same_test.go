@@ -5,8 +5,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
 // Processes that compile one model give the same folder, to the byte, however each of them walks its maps: with GTC_LONG=1
@@ -24,7 +27,7 @@ func TestProcessesGiveTheSameBytes(t *testing.T) {
 	layouts := []string{"", "--dp 2 --tp 2 --zero 1 --clip-norm 1", "--dp 2 --pp 2 --microbatches 2", "--precision bf16 --target cuda --arch sm_90"}
 	for _, model := range models {
 		for _, layout := range layouts {
-			args := append([]string{"compile", model, "--no-build", "--batch", "4", "--loss", lossOf(model), "--optimizer", "adamw", "-o"}, "")
+			args := append([]string{"compile", model, "--no-build", "--batch", batchOf(t, model), "--loss", lossOf(model), "--optimizer", "adamw", "-o"}, "")
 			out := len(args) - 1
 			args = append(args, strings.Fields(layout)...)
 			var first map[string][32]byte
@@ -61,4 +64,19 @@ func lossOf(model string) string {
 		return "graph"
 	}
 	return "cross_entropy"
+}
+
+// batchOf is the number of samples of a shared model's reference, which a file with a fixed batch has too.
+func batchOf(t *testing.T, model string) string {
+	t.Helper()
+	f, err := npz.Open(filepath.Join(filepath.Dir(model), strings.SplitN(filepath.Base(model), ".", 2)[0]+".npz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	h, err := f.Header("in0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Itoa(h.Shape[0])
 }
