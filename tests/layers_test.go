@@ -44,7 +44,7 @@ test  frontend/onnx/onnxtest
 gtc   frontend/onnx
 gtc   passes/pass
 test  passes/passtest
-gtc   passes/algebra passes/layout
+gtc   passes/algebra passes/layout passes/samples
 gtc   passes/normalize passes/recognize passes/trainstep passes/unstack passes/autodiff passes/precision passes/optimizer passes/simplify
 gtc   passes/compress passes/microbatch passes/shard passes/spmd passes/stage passes/tree passes/overlap passes/epilogue passes/fuse passes/memplan
 gtc   passes

@@ -72,7 +72,10 @@ type Context struct {
 	// Actions is what the ranks of this program do in a step, in order; nil: @micro for each micro-batch but the last,
 	// then @step.
 	Actions []abi.Action
-	Slots   int // copies of the stash: micro-batches in flight at once; 0 without a stash
+	// Meetings tells, by function, which node makes a sample depend on others in a way that samples which fill up a batch would
+	// count; functions in which none does are not in it.
+	Meetings map[string]string
+	Slots    int // copies of the stash: micro-batches in flight at once; 0 without a stash
 }
 
 // SetFileDims notes the dims of a parameter in files; the first call for a name counts.
@@ -83,6 +86,14 @@ func (c *Context) SetFileDims(name string, dims []int) {
 	if c.FileDims[name] == nil {
 		c.FileDims[name] = dims
 	}
+}
+
+// SetMeeting notes where samples meet in a function.
+func (c *Context) SetMeeting(function, text string) {
+	if c.Meetings == nil {
+		c.Meetings = map[string]string{}
+	}
+	c.Meetings[function] = text
 }
 
 // Programs are the contexts whose modules ranks run, by coordinate on the axis pp: the stages', or c itself.

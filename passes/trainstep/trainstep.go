@@ -25,6 +25,9 @@
 // statistics are to be those of the global batch, so that its reductions shard like any other. In @eval and
 // @forward they take their inference form.
 //
+// A batch that is not full is filled up with samples of weight 0. Where these would count all the same, because an op looks at
+// several samples at a time (package samples), Context.Meetings tells, and the run-time leaves such batches out.
+//
 // Results: @step loss_sum and count, and with Options.Check also the model's outputs out0… in training
 // form (what a reference in training mode compares with); @eval loss_sum, count and, for classification,
 // correct: the weighted number of elements whose greatest logit is the target's. @forward stays only with
@@ -39,6 +42,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/passes/samples"
 )
 
 // Run makes @step and @eval.
@@ -51,6 +55,7 @@ func Run(c *pass.Context) (err error) {
 	if c.Opt.Loss == pass.NoLoss {
 		c.Opt.Forward = true
 		inferenceForm(c, fwd)
+		meet(c, fwd)
 		return nil
 	}
 	out, err := lossOutput(c, fwd)
@@ -83,8 +88,27 @@ func Run(c *pass.Context) (err error) {
 		inferenceForm(c, fwd)
 		c.Module.Funcs = append(c.Module.Funcs, fwd)
 	}
+	for _, f := range c.Module.Funcs {
+		meet(c, f)
+	}
 	return nil
 }
+
+// meet notes where samples meet in f: a batch may then not be filled up with samples that do not count.
+func meet(c *pass.Context, f *ir.Func) {
+	all := f.Name == "forward"
+	m := samples.Kept(f, func(name string) bool { return all || slices.Contains(lossResults, name) }).Met
+	if m == nil {
+		return
+	}
+	c.SetMeeting(f.Name, m.String())
+	if f.Name == "step" {
+		c.Remark(nil, "a batch that is not full is left out, because samples that fill it up would count: %s", m)
+	}
+}
+
+// lossResults are what addLoss gives a function.
+var lossResults = []string{"loss_sum", "count", "correct"}
 
 // lossOutput finds the model output that the loss reads, and settles which loss it is.
 func lossOutput(c *pass.Context, f *ir.Func) (*ir.Value, error) {

@@ -57,9 +57,13 @@ type Train struct {
 	Loss         string  `json:"loss"`
 	Optimizer    string  `json:"optimizer"`
 	LR           float64 `json:"lr"`
-	Weighted     bool    `json:"weighted"` // the step takes per-sample weights, so a padded batch is exact
+	Weighted     bool    `json:"weighted"` // the step takes per-sample weights: 0 for what fills up a batch that is not full
 	Tokens       int     `json:"tokens"`   // target elements per sample (sequence length), 1 for plain classification
 	Metric       string  `json:"metric"`   // accuracy, perplexity or ""
+
+	// Meetings tells, by function (step, eval, forward), which node makes a sample depend on others so that what fills up a
+	// batch would count, whatever its weight; batches that are not full are then left out. Functions without one are not in it.
+	Meetings map[string]string `json:"meetings,omitempty"`
 
 	// Together says that @eval reads data of role whole: a batch is then evaluated in one call for each micro-batch, which add
 	// up; otherwise a call is a batch of its own.

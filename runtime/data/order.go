@@ -113,6 +113,15 @@ func (s *Sampler) Steps() int64 {
 	return (n + b - 1) / b
 }
 
+// Unseen is how many samples of an epoch no step reads: those of a last batch that is left out. Draws with replacement leave
+// out none by rule.
+func (s *Sampler) Unseen() int64 {
+	if s.Random || !s.DropLast {
+		return 0
+	}
+	return s.epoch() % int64(s.Batch)
+}
+
 // Epoch is the epoch of a global step, from 0.
 func (s *Sampler) Epoch(step int64) int64 { return step / s.Steps() }
 

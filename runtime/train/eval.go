@@ -20,6 +20,9 @@ type evaluation struct {
 	accuracy   float64 // share that is right; NaN when the program does not count it
 	perplexity float64 // exp(loss); NaN unless the metric of the model
 	samples    int64
+	unseen     int64  // samples of a last batch that is not full, where these are left out
+	batch      int    // which that is; 0 when unseen is
+	why        string // what makes samples depend on one another; "" when unseen is 0
 	took       time.Duration
 }
 
@@ -62,9 +65,9 @@ func (s *session) newEvaluator(paths []string) (*evaluator, error) {
 	if e.set, err = data.Open(paths, inputs, s.cfg.opt); err != nil {
 		return nil, usagef("--eval-data: %w", err)
 	}
-	if batch := int64(e.batch()); !s.plan.Train.Weighted && e.set.Len() < batch {
+	if why := s.plan.meets(FuncEval); why != "" && e.set.Len() < int64(e.batch()) {
 		e.set.Close()
-		return nil, usagef("--eval-data: %d samples are fewer than one batch of %d, and the model's loss cannot leave samples out", e.set.Len(), batch)
+		return nil, tooFew("--eval-data", e.set.Len(), e.batch(), why)
 	}
 	return e, nil
 }
@@ -82,10 +85,13 @@ func (e *evaluator) calls() int {
 	return 1
 }
 
-// loader reads every sample once, in order; without sample weights all but a last batch that is not full.
+// sampler takes every sample once, in order; but not those of a last batch that is not full, where what fills it up would count.
+func (e *evaluator) sampler() data.Sampler {
+	return data.Sampler{Samples: e.set.Len(), Batch: e.batch(), DropLast: e.s.plan.meets(FuncEval) != ""}
+}
+
 func (e *evaluator) loader() (*data.Loader, error) {
-	x := e.s.plan
-	s := data.Sampler{Samples: e.set.Len(), Batch: e.batch(), DropLast: !x.Train.Weighted}
+	x, s := e.s.plan, e.sampler()
 	return e.set.Loader(data.Config{Sampler: s, Rank: x.dp(), Ranks: x.Train.DP, Micro: e.calls(), Stop: s.Steps(), Unread: e.feed.unread})
 }
 
@@ -129,6 +135,9 @@ func (e *evaluator) run() (*evaluation, error) {
 		return nil, err
 	}
 	out := &evaluation{loss: sums[0] / sums[1], accuracy: math.NaN(), perplexity: math.NaN(), samples: samples, took: time.Since(begin)}
+	if s := e.sampler(); s.Unseen() > 0 {
+		out.unseen, out.batch, out.why = s.Unseen(), s.Batch, e.s.plan.meets(FuncEval)
+	}
 	if e.results[2] != nil {
 		out.accuracy = sums[2] / sums[1]
 	}

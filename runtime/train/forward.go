@@ -78,6 +78,9 @@ func (p *forward) count() error {
 	case p.samples < 0:
 		p.samples = p.size
 	}
+	if why := p.s.plan.meets(FuncForward); why != "" && p.samples%p.size != 0 {
+		return fmt.Errorf("there are %d samples, the program takes %d at a time, and samples that fill up the last of these would count: %s", p.samples, p.size, why)
+	}
 	if i := slices.Index(p.rows, 0); i >= 0 && p.samples != p.size {
 		return fmt.Errorf("there are %d samples, the program takes %d at a time, and input %q cannot be cut into those: give %d samples",
 			p.samples, p.size, p.feed.inputs[i].Name, p.size)

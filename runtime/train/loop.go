@@ -124,6 +124,9 @@ func (t *trainer) prepare() (err error) {
 		return err
 	}
 	t.deal()
+	if why := t.plan.meets(FuncStep); why != "" && t.sampler.Steps() == 0 && t.set.Len() > 0 {
+		return tooFew("--data", t.set.Len(), t.sampler.Batch, why)
+	}
 	if err := t.sampler.Check(); err != nil {
 		return usagef("--data: %w", err)
 	}
@@ -138,9 +141,6 @@ func (t *trainer) prepare() (err error) {
 		if err := t.sameData("--eval-data", t.eval.set); err != nil {
 			return err
 		}
-	}
-	if per == 0 {
-		return usagef("--data: %d samples are fewer than one batch of %d, and the model's loss cannot leave samples out", t.set.Len(), t.sampler.Batch)
 	}
 	switch t.total = per; {
 	case t.cfg.steps >= 0:
@@ -170,7 +170,7 @@ func (t *trainer) prepare() (err error) {
 func (t *trainer) deal() {
 	t.sampler = t.set.Sampler(t.plan.Train.Batch, t.cfg.seed, t.cfg.random)
 	t.sampler.Shuffle = t.sampler.Shuffle && t.cfg.shuffle
-	t.sampler.DropLast = t.cfg.dropLast || !t.plan.Train.Weighted
+	t.sampler.DropLast = t.cfg.dropLast || t.plan.meets(FuncStep) != ""
 }
 
 var dataSite = comm.Site{Tensor: "samples", Collective: "agreement on the data"}

@@ -25,22 +25,23 @@ type reporter struct {
 	bench    bool
 	every    int64
 
-	perStep   float64 // samples, or tokens, of one step
-	unit      string
-	total     int64
-	began     time.Time
-	first     int64 // step at which this run began
-	since     time.Time
-	sinceN    int64         // steps counted since then
-	ready     time.Time     // when the first step was over, which readies memory and libraries
-	away      time.Duration // since then, in evaluations and saves
-	drawn     time.Time
-	width     int // of the line on the terminal, to erase it
-	buf       []byte
-	nanNoted  bool
-	voidNoted bool
-	usage     device.Usage
-	asked     time.Time // for usage
+	perStep     float64 // samples, or tokens, of one step
+	unit        string
+	total       int64
+	began       time.Time
+	first       int64 // step at which this run began
+	since       time.Time
+	sinceN      int64         // steps counted since then
+	ready       time.Time     // when the first step was over, which readies memory and libraries
+	away        time.Duration // since then, in evaluations and saves
+	drawn       time.Time
+	width       int // of the line on the terminal, to erase it
+	buf         []byte
+	nanNoted    bool
+	voidNoted   bool
+	unseenNoted bool
+	usage       device.Usage
+	asked       time.Time // for usage
 }
 
 func newReporter(s *session) *reporter {
@@ -81,10 +82,13 @@ func (r *reporter) start(t *trainer) {
 	}
 	x := t.plan
 	params := x.parameters()
+	if text := t.leftOut(); text != "" && t.step < t.total {
+		r.note("%s", text)
+	}
 	if r.json {
 		r.event("start", field{"model", x.Model}, field{"ranks", x.Ranks}, field{"batch", x.Train.Batch}, field{"microbatches", x.Train.Microbatches},
 			field{"threads", t.threads}, field{"device", t.deviceName()}, field{"parameters", params}, field{"arena_bytes", x.arenaBytes()}, field{"samples", t.set.Len()},
-			field{"step", t.step}, field{"steps", t.total})
+			field{"left_out", t.sampler.Unseen()}, field{"step", t.step}, field{"steps", t.total})
 		return
 	}
 	for _, b := range t.set.Bindings() {
@@ -333,6 +337,10 @@ func (r *reporter) eval(step int64, e *evaluation) {
 	if !r.on || r.bench {
 		return
 	}
+	if e.unseen > 0 && !r.unseenNoted {
+		r.unseenNoted = true
+		r.note("%s", e.notSeen())
+	}
 	if r.json {
 		fields := []field{{"step", step}, {"loss", e.loss}, {"loss_bits", bits(e.loss)}}
 		if !math.IsNaN(e.accuracy) {
@@ -341,7 +349,7 @@ func (r *reporter) eval(step int64, e *evaluation) {
 		if !math.IsNaN(e.perplexity) {
 			fields = append(fields, field{"perplexity", e.perplexity})
 		}
-		r.event("eval", append(fields, field{"samples", e.samples}, field{"seconds", e.took.Seconds()})...)
+		r.event("eval", append(fields, field{"samples", e.samples}, field{"unseen", e.unseen}, field{"seconds", e.took.Seconds()})...)
 		return
 	}
 	r.erase()
@@ -352,7 +360,11 @@ func (r *reporter) eval(step int64, e *evaluation) {
 	if !math.IsNaN(e.perplexity) {
 		text += fmt.Sprintf("  perplexity %.4g", e.perplexity)
 	}
-	fmt.Fprintf(r.out, "%s  (%d samples, %v)\n", text, e.samples, e.took.Round(time.Millisecond))
+	of := ""
+	if e.unseen > 0 {
+		of = fmt.Sprintf("of %d ", e.samples+e.unseen)
+	}
+	fmt.Fprintf(r.out, "%s  (%d %ssamples, %v)\n", text, e.samples, of, e.took.Round(time.Millisecond))
 }
 
 // save reports a checkpoint.

@@ -1,0 +1,411 @@
+// Package samples says where in the values of a function the samples of a batch lie, and where samples meet: which op
+// makes what is wanted of one sample depend on others. It reads factor rules, so that it knows merged dims (B*T or T*B), samples
+// that lie inside, and values with a dim for each of two samples (x·xᵀ).
+//
+// # Why
+//
+// The last batch of an epoch may be short. It is then filled up with samples whose weight is 0, and what they touch must
+// not count. A sum over samples may hold them where each of its terms is zero with the weight; any other op that reads
+// more than one sample at a time would let them in. Of finds the first such op.
+package samples
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/factor"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// Part is a factor of a dim, the slower-varying ones first. A dim of B*T has a part for each.
+type Part struct {
+	Size int
+	Step int  // how many samples a step along it is: 1 for whole samples, 0 where it does not run over samples
+	Null bool // elements of samples with weight 0 are zero
+}
+
+// Layout is the parts of each dim of a value. Dims that hold no samples have one part, or none when their size is 1.
+type Layout [][]Part
+
+// Has reports whether any dim runs over samples.
+func (l Layout) Has() bool { return slices.ContainsFunc(l, hasSamples) }
+
+// Dims are the dims that run over samples.
+func (l Layout) Dims() []int {
+	var list []int
+	for d, parts := range l {
+		if hasSamples(parts) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+func hasSamples(parts []Part) bool {
+	return slices.ContainsFunc(parts, func(p Part) bool { return p.Step > 0 })
+}
+
+// Meeting is an op that makes one sample's values depend on other samples.
+type Meeting struct {
+	Op   *ir.Op
+	Text string // what it does, "adds up samples", ...
+}
+
+// String tells it with the node's name and line, such as `node "/Mean" (ReduceMean) model.py:12 adds up samples`.
+func (m *Meeting) String() string {
+	l := m.Op.Loc
+	name := fmt.Sprintf("node %q", l.Node)
+	if l.OpType != "" {
+		name += " (" + l.OpType + ")"
+	}
+	if l.File != "" {
+		name += fmt.Sprintf(" %s:%d", l.File, l.Line)
+	}
+	return name + " " + m.Text
+}
+
+// Facts are what is known of a function in global form.
+type Facts struct {
+	Batch int      // samples of the batch; 0 where no input says
+	Met   *Meeting // the first op by which samples that fill a batch would count; nil when there is none. Values behind it are not known
+
+	at map[*ir.Value]Layout
+}
+
+// Of walks the ops of f that the wanted values need.
+func Of(f *ir.Func, wanted ...*ir.Value) *Facts {
+	s := &Facts{Batch: batch(f), at: map[*ir.Value]Layout{}}
+	if s.Batch < 2 { // one sample alone fills its batch
+		return s
+	}
+	for _, p := range f.Params {
+		if p.Role.FromData() {
+			s.at[p] = s.data(p)
+		}
+	}
+	needed := needed(f, wanted)
+	for _, op := range f.Ops {
+		if !slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return needed[v] }) {
+			continue
+		}
+		if s.Met = s.op(op); s.Met != nil {
+			return s
+		}
+	}
+	return s
+}
+
+// Kept is Of what the results of f that names pick are made of, and of all that f keeps for the next step.
+func Kept(f *ir.Func, pick func(name string) bool) *Facts {
+	var wanted []*ir.Value
+	for _, r := range f.Results {
+		if r.Updates != nil || pick(r.Name) {
+			wanted = append(wanted, r.Value)
+		}
+	}
+	s := Of(f, wanted...)
+	for _, r := range f.Results {
+		if s.Met == nil && r.Updates != nil && r.Value.Op != nil && s.at[r.Value].Has() {
+			s.Met = &Meeting{r.Value.Op, fmt.Sprintf("keeps %q of each sample for the next step", r.Updates.Name)}
+		}
+	}
+	return s
+}
+
+// needed marks what the wanted values are made of, and themselves.
+func needed(f *ir.Func, wanted []*ir.Value) map[*ir.Value]bool {
+	on := map[*ir.Value]bool{}
+	for _, v := range wanted {
+		on[v] = true
+	}
+	for _, op := range slices.Backward(f.Ops) {
+		if slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return on[v] }) {
+			for _, v := range op.In {
+				on[v] = true
+			}
+		}
+	}
+	return on
+}
+
+// Layout is where samples lie in v.
+func (s *Facts) Layout(v *ir.Value) Layout { return s.at[v] }
+
+// batch is the number of samples: the leading dim of the first input that has dims, as the run-time counts.
+func batch(f *ir.Func) int {
+	for _, p := range f.Params {
+		if p.Role == ir.Input && len(p.Type.Dims) > 0 && p.Type.Dims[0] > 0 {
+			return p.Type.Dims[0]
+		}
+	}
+	return 0
+}
+
+// data is the layout of what is read: rows of each sample follow one another.
+func (s *Facts) data(p *ir.Value) Layout {
+	l := plain(p.Type.Dims)
+	if len(l) > 0 && p.Type.Dims[0] > 0 && p.Type.Dims[0]%s.Batch == 0 {
+		l[0] = joined([]Part{{s.Batch, 1, p.Role == ir.Weight}, {p.Type.Dims[0] / s.Batch, 0, false}})
+	}
+	return l
+}
+
+func plain(dims []int) Layout {
+	l := make(Layout, len(dims))
+	for d, n := range dims {
+		l[d] = joined([]Part{{Size: n}})
+	}
+	return l
+}
+
+// joined drops parts of size 1 and merges neighbours that continue one another.
+func joined(parts []Part) []Part {
+	var out []Part
+	for _, p := range parts {
+		if p.Size == 1 {
+			continue
+		}
+		if n := len(out) - 1; n >= 0 && out[n].Step == p.Step*p.Size && (p.Step > 0) == (out[n].Step > 0) && out[n].Null == p.Null {
+			out[n] = Part{out[n].Size * p.Size, p.Step, p.Null}
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// cut divides the parts of a dim into one list for each factor of it; nil where a factor ends within no divisor of a part.
+func cut(parts []Part, sizes []int) [][]Part {
+	out := make([][]Part, len(sizes))
+	rest := slices.Clone(parts)
+	for i, n := range sizes {
+		for n > 1 {
+			if len(rest) == 0 {
+				return nil
+			}
+			p := rest[0]
+			switch {
+			case n%p.Size == 0:
+				out[i], rest, n = append(out[i], p), rest[1:], n/p.Size
+			case p.Size%n == 0:
+				inner := p.Size / n
+				out[i] = append(out[i], Part{n, p.Step * inner, p.Null})
+				rest[0], n = Part{inner, p.Step, p.Null}, 1
+			default:
+				return nil
+			}
+		}
+	}
+	if len(rest) > 0 {
+		return nil
+	}
+	return out
+}
+
+// op works out the layouts of op's results.
+func (s *Facts) op(op *ir.Op) *Meeting {
+	for _, v := range op.Out {
+		s.at[v] = plain(v.Type.Dims)
+	}
+	if !slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && s.at[v].Has() }) {
+		return nil
+	}
+	if op.Def == ops.DropoutDef { // its counter is of no sample
+		s.at[op.Out[0]] = s.at[op.In[0]]
+		return nil
+	}
+	var rule factor.Rule
+	if op.Def.Rules.Factors != nil {
+		rule = op.Def.Rules.Factors(op)
+	}
+	if len(rule.In) != len(op.In) || len(rule.Out) != len(op.Out) {
+		return s.all(op)
+	}
+	w := walk{s: s, op: op, rule: rule, parts: make([][]Part, len(rule.Factors)), null: make([][]bool, len(rule.Factors))}
+	if m := w.operands(); m != nil {
+		return m
+	}
+	if m := w.meets(); m != nil {
+		return m
+	}
+	w.results()
+	return nil
+}
+
+// walk is the work on one op.
+type walk struct {
+	s     *Facts
+	op    *ir.Op
+	rule  factor.Rule
+	parts [][]Part // of each factor that runs over samples
+	null  [][]bool // of each such factor: per operand, whether it is zero where the weight is
+}
+
+// operands finds which factors run over samples.
+func (w *walk) operands() *Meeting {
+	for i, v := range w.op.In {
+		if v == nil || !w.s.at[v].Has() {
+			continue
+		}
+		if len(w.rule.In[i]) != len(v.Type.Dims) {
+			return w.s.all(w.op)
+		}
+		for d, list := range w.rule.In[i] {
+			if parts := w.s.at[v][d]; hasSamples(parts) {
+				if m := w.dim(i, list, parts); m != nil {
+					return m
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// dim gives the factors of a dim of operand i their parts.
+func (w *walk) dim(i int, list factor.Dim, parts []Part) *Meeting {
+	sizes := make([]int, len(list))
+	for k, f := range list {
+		sizes[k] = w.rule.Factors[f].Size
+	}
+	lists := cut(parts, sizes)
+	if lists == nil {
+		return &Meeting{w.op, "takes dims apart that hold samples"}
+	}
+	for k, f := range list {
+		if !hasSamples(lists[k]) {
+			continue
+		}
+		bare := slices.Clone(lists[k])
+		null := true
+		for j := range bare {
+			null = null && (bare[j].Null || bare[j].Step == 0)
+			bare[j].Null = false
+		}
+		if w.parts[f] != nil && !slices.Equal(w.parts[f], bare) {
+			return &Meeting{w.op, "brings samples together that lie in different orders"}
+		}
+		w.parts[f] = bare
+		if w.null[f] == nil {
+			w.null[f] = make([]bool, len(w.op.In))
+		}
+		w.null[f][i] = null
+	}
+	return nil
+}
+
+// whole reports whether factor f runs over all samples.
+func (w *walk) whole(f int) bool {
+	return slices.ContainsFunc(w.parts[f], func(p Part) bool { return p == Part{Size: w.s.Batch, Step: 1} })
+}
+
+// meets finds whether the op reads several samples at a time, other than in a sum whose terms weights have made zero.
+func (w *walk) meets() *Meeting {
+	if w.op.Def == ops.BatchNormDef {
+		return w.batchNorm()
+	}
+	for f, parts := range w.parts {
+		if parts == nil {
+			continue
+		}
+		switch k := w.rule.Factors[f].Kind; k {
+		case factor.Free:
+		case factor.Sum:
+			if !w.whole(f) || !w.terms(f) {
+				return &Meeting{w.op, "adds up samples"}
+			}
+		case factor.Max, factor.Min, factor.Prod:
+			return &Meeting{w.op, "takes the " + words[k] + " over samples"}
+		case factor.Index:
+			return &Meeting{w.op, "picks samples by their place in the batch"}
+		default:
+			return w.s.all(w.op)
+		}
+	}
+	return nil
+}
+
+// whatFor says what ops need all samples for, if there are words for it.
+var whatFor = map[*ir.Def]string{
+	ops.XentDef: "takes a cross entropy over samples", ops.SoftmaxDef: "takes a softmax over samples", ops.LogSoftmaxDef: "takes a softmax over samples",
+	ops.TopKDef: "ranks samples", ops.ArgmaxDef: "ranks samples", ops.LayerNormDef: "normalises over samples", ops.RMSNormDef: "normalises over samples",
+}
+
+// all is a meeting at an op that needs every sample.
+func (s *Facts) all(op *ir.Op) *Meeting {
+	if text := whatFor[op.Def]; text != "" {
+		return &Meeting{op, text}
+	}
+	return &Meeting{op, "needs all samples at once"}
+}
+
+var words = map[factor.Kind]string{factor.Max: "maximum", factor.Min: "minimum", factor.Prod: "product"}
+
+// terms reports whether each term of a sum over factor f is zero where the sample's weight is.
+func (w *walk) terms(f int) bool {
+	switch w.op.Def {
+	case ops.ReduceSumDef:
+		return w.null[f][0]
+	case ops.MatMulDef:
+		return w.null[f][0] || w.null[f][1]
+	case ops.ScatterAddDef, ops.ScatterElementsAddDef:
+		return w.null[f][1]
+	}
+	return false
+}
+
+// batchNorm meets nothing where samples are split along the channels alone: each is normalised by itself.
+func (w *walk) batchNorm() *Meeting {
+	for f, parts := range w.parts {
+		if parts != nil && !slices.Contains(w.rule.In[0][1], f) {
+			return &Meeting{w.op, "takes statistics of the batch"}
+		}
+	}
+	return nil
+}
+
+// results lays the op's results out as its factors are.
+func (w *walk) results() {
+	for i, v := range w.op.Out {
+		l := make(Layout, len(v.Type.Dims))
+		for d, list := range w.rule.Out[i] {
+			if !slices.ContainsFunc(list, func(f int) bool { return w.parts[f] != nil }) {
+				l[d] = joined([]Part{{Size: v.Type.Dims[d]}})
+				continue
+			}
+			var parts []Part
+			for _, f := range list {
+				if w.parts[f] == nil {
+					parts = append(parts, Part{Size: w.rule.Factors[f].Size})
+					continue
+				}
+				null := w.stays(f)
+				for _, p := range w.parts[f] {
+					p.Null = null && p.Step > 0
+					parts = append(parts, p)
+				}
+			}
+			l[d] = joined(parts)
+		}
+		w.s.at[v] = l
+	}
+}
+
+// stays reports whether a result is zero along factor f where the sample's weight is.
+func (w *walk) stays(f int) bool {
+	null := func(i int) bool { return i < len(w.null[f]) && w.null[f][i] }
+	switch w.op.Def {
+	case ops.MulDef, ops.AndDef:
+		return null(0) || null(1)
+	case ops.MatMulDef:
+		return (null(0) || null(1)) && (len(w.op.In) < 3 || w.op.In[2] == nil)
+	case ops.AddDef, ops.SubDef:
+		return null(0) && null(1)
+	case ops.WhereDef:
+		return null(2) && (null(0) || null(1))
+	case ops.NegDef, ops.AbsDef, ops.CastDef, ops.ReshapeDef, ops.TransposeDef, ops.ExpandDef, ops.ReduceSumDef, ops.SliceDef,
+		ops.DivDef, ops.SqrtDef, ops.ReluDef, ops.DetachDef:
+		return null(0)
+	}
+	return false
+}

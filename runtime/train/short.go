@@ -1,0 +1,46 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/gtc-compiler/gtc/runtime/printable"
+)
+
+// meets tells which node makes samples of a function depend on one another, so that what fills up a batch would count; "" where
+// none does, and a batch that is not full is filled up.
+func (x *plan) meets(function string) string {
+	if m := x.Train.Meetings[function]; m != "" {
+		return m
+	}
+	if !x.Train.Weighted && function != FuncForward {
+		return "the model's loss has no weights of samples"
+	}
+	return ""
+}
+
+// tooFew is the error of data that do not fill one batch, where a batch that is not full is left out.
+func tooFew(flag string, samples int64, batch int, why string) error {
+	return usagef("%s: %d samples do not fill a batch of %d, so that none is left to look at: %s: compile with a --batch of at most %d, or give more samples",
+		flag, samples, batch, why, samples)
+}
+
+// notSeen says which samples an evaluation does not see and why.
+func (e *evaluation) notSeen() string {
+	return printable.Line(fmt.Sprintf("evaluations do not see the last %d of %d samples, because they do not fill a batch of %d, and samples that fill it up would count: %s",
+		e.unseen, e.samples+e.unseen, e.batch, e.why))
+}
+
+// leftOut says which samples no epoch sees and why; "" when all are seen, or when it was asked for.
+func (t *trainer) leftOut() string {
+	why := t.plan.meets(FuncStep)
+	n := t.sampler.Unseen()
+	if n == 0 || why == "" || t.cfg.dropLast {
+		return ""
+	}
+	which := fmt.Sprintf("the last %d of %d samples are", n, t.set.Len())
+	if t.sampler.Shuffle {
+		which = fmt.Sprintf("%d of %d samples, others each time, are", n, t.set.Len())
+	}
+	return printable.Line(fmt.Sprintf("%s left out of each epoch, because they do not fill a batch of %d, and samples that fill it up would count: %s",
+		which, t.sampler.Batch, why))
+}
