@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -227,8 +228,22 @@ func TestRefusals(t *testing.T) {
 	g.wants("freed twice", 1, g.d.Free(at))
 }
 
-// TestFaultSpoilsTheContext: after a kernel that writes outside of memory, every call on the device fails.
+// TestFaultSpoilsTheContext: after a kernel that writes outside of memory, every call on the device fails. That lasts as long
+// as the process, so the test has one of its own and can run more than once.
 func TestFaultSpoilsTheContext(t *testing.T) {
+	const child = "GTC_TEST_SPOIL"
+	if os.Getenv(child) == "" {
+		if _, err := Compiler(); err != nil {
+			t.Skip(err)
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestFaultSpoilsTheContext$", "-test.count=1", "-test.v")
+		cmd.Env = append(os.Environ(), child+"=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !bytes.Contains(out, []byte("--- PASS: TestFaultSpoilsTheContext")) {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
 	g := newGPU(t, 1)
 	s := g.streams[0]
 	at, err := g.d.Alloc(4096)
