@@ -53,6 +53,7 @@ type Result struct {
 	Warnings   []string
 	Parameters []*onnx.Parameter // the model's, with their roles
 	Outputs    []string          // names in the model of the results out0, out1, …
+	ahead      map[string]int    // by how many tokens the model's own loss looks ahead in an input
 
 	LowerTime, BuildTime time.Duration // import and passes; writing and building
 }
@@ -134,6 +135,7 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 	if o.Pass.Loss == "" {
 		o.Pass.Loss = model.DefaultLoss()
 	}
+	res.ahead = ahead(m.Funcs[0])
 	if n := len(m.Funcs[0].Ops); n > maxOps {
 		return model, res, Input(fmt.Errorf("%s becomes %d ops, more than the %d that gtc compiles: is a loop unrolled that should be shorter, or one sample of the batch exported at a time? (gtc inspect shows the operators)",
 			filepath.Base(o.Model), n, maxOps))

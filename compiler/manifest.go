@@ -50,11 +50,13 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 	}
 	if c := results[0].Context.Programs()[0]; c.Actions != nil {
 		out.Train.Data = dataTensors(m, results[0].Context.Programs())
+		markAhead(out.Train.Data, results[0].ahead)
 	}
 	for _, r := range results {
 		first := len(out.Programs)
 		for _, c := range r.Context.Programs() {
 			out.Programs = append(out.Programs, program(r, c, src))
+			markAhead(out.Programs[len(out.Programs)-1].Tensors, r.ahead)
 		}
 		hash := programsHash(src.Files, out, out.Programs[first:])
 		for i := range out.Programs[first:] {

@@ -17,6 +17,7 @@ const (
 	keyFrozen     = "gtc.frozen"     // [parameters with requires_grad=False]
 	keyBuffers    = "gtc.buffers"    // [buffers]
 	keyTied       = "gtc.tied"       // {another name of a parameter: its name here}
+	keyPadding    = "gtc.padding"    // {table of an embedding: its padding row}
 	keyLoss       = "gtc.loss"       // the name of a loss
 )
 
@@ -24,6 +25,7 @@ const (
 type record struct {
 	roles map[string]string   // initializer -> keyParameters, keyFrozen or keyBuffers
 	tied  map[string][]string // initializer -> other names
+	rows  map[string]int      // table of an embedding -> its padding row
 	loss  string
 }
 
@@ -54,6 +56,9 @@ func (m *Model) readRecord() *record {
 	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyTied)), &tied) // for the reasons shown only
 	for _, other := range slices.Sorted(maps.Keys(tied)) {
 		r.tied[tied[other]] = append(r.tied[tied[other]], other)
+	}
+	if text := metaValue(m.Proto.MetadataProps, keyPadding); text != "" && json.Unmarshal([]byte(text), &r.rows) != nil {
+		m.warn("the record %s in the file's metadata names no rows; it is left aside", keyPadding)
 	}
 	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyLoss)), &r.loss)
 	return r

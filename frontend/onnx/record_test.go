@@ -118,3 +118,42 @@ func TestLabelSmoothing(t *testing.T) {
 		}
 	}
 }
+
+// The padding row of an embedding that gtc.export recorded keeps still, where the exporter's own record has none.
+func TestPaddingRecord(t *testing.T) {
+	for text, want := range map[string]string{`{"w": 1}`: "embed", `{"v": 1}`: "gather", `{"w": 9}`: "gather", `[1]`: "gather"} {
+		m := modelOf(17, &onnxpb.GraphProto{
+			Input:       []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_INT64, 2)},
+			Output:      []*onnxpb.ValueInfoProto{portOf("y", f32, 2, 3)},
+			Initializer: []*onnxpb.TensorProto{ramp("w", 0.1, 4, 3)},
+			Node:        []*onnxpb.NodeProto{nodeOf("Gather", "g", list("w", "x"), list("y"))},
+		})
+		for k, v := range map[string]string{keyParameters: `["w"]`, keyPadding: text} {
+			m.MetadataProps = append(m.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(k), Value: ptr(v)})
+		}
+		f := imported(t, m, Options{})
+		if got := strings.Contains(f.String(), "noGrad="); got != (want == "embed") {
+			t.Errorf("%s: imports as %s", text, f)
+		}
+	}
+}
+
+// An input that nothing reads is told.
+func TestUnreadInput(t *testing.T) {
+	m := modelOf(17, &onnxpb.GraphProto{
+		Input:  []*onnxpb.ValueInfoProto{portOf("x", f32, 2, 3), portOf("labels", f32, 2, 3)},
+		Output: []*onnxpb.ValueInfoProto{portOf("y", f32, 2, 3)},
+		Node: []*onnxpb.NodeProto{nodeOf("Shape", "s", list("labels"), list("dims")), nodeOf("Relu", "r", list("x"), list("h")),
+			nodeOf("Reshape", "v", list("h", "dims"), list("y"))},
+	})
+	p, err := Parse(encode(m), "", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Import(); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], `nothing reads input "labels"`) {
+		t.Errorf("warnings %q", p.Warnings)
+	}
+}

@@ -55,6 +55,13 @@ func (w *walker) paddingRow(n *node, dims []int) int {
 			return row
 		}
 	}
+	if w.m.record != nil && len(dims) == 2 {
+		for _, p := range w.reads(n, 0) {
+			if row, ok := w.m.record.rows[p.Name]; ok && row >= 0 && row < dims[0] {
+				return row
+			}
+		}
+	}
 	return n.padding(dims)
 }
 

@@ -104,6 +104,7 @@ func (m *Model) importOnce() (*importResult, error) {
 	}
 	f.DCE()
 	w.dropUnused()
+	w.tellUnread()
 	m.imported = &importResult{module: &ir.Module{Funcs: []*ir.Func{f}}, roles: r, outputs: w.outputs}
 	return m.imported, nil
 }
@@ -302,6 +303,20 @@ func (w *walker) dropUnused() {
 	}
 	for _, p := range w.r.params {
 		p.used = p.value != nil && kept[p.value]
+	}
+}
+
+// tellUnread warns of inputs that nothing reads: data for them has no effect, and an exporter that took two for one, such as
+// labels=input_ids, leaves one of them so.
+func (w *walker) tellUnread() {
+	uses, result := w.b.F.Uses(), map[*ir.Value]bool{}
+	for _, r := range w.b.F.Results {
+		result[r.Value] = true
+	}
+	for _, p := range w.b.F.Params {
+		if p.Role == ir.Input && len(uses[p]) == 0 && !result[p] {
+			w.m.warn("nothing reads input %q: what is given for it has no effect. Was the model exported with one tensor for two of its inputs (labels=input_ids)? Give each a tensor of its own", p.Name)
+		}
 	}
 }
 

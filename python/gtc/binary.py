@@ -1,5 +1,6 @@
 """Thin wrappers round the gtc binary."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -31,26 +32,35 @@ TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp
 
 
 def arguments(flags):
-    """Command-line flags of keyword arguments: dp=2 is --dp 2, sync_bn=True is --sync-bn, a list repeats its flag.
+    """Command-line flags of keyword arguments: dp=2 is --dp 2, sync_bn=True is --sync-bn, shuffle=False is --shuffle=false.
 
-    precision=torch.bfloat16 is --precision bf16.
+    A list or tuple repeats its flag, a dict repeats it with KEY=VALUE, None leaves it out; precision=torch.bfloat16 is
+    --precision bf16. Which flags there are is the program's to know.
     """
     out = []
     for key, value in flags.items():
         flag = "--" + key.strip("_").replace("_", "-")
-        if value is None or value is False:
+        if value is None:
             continue
-        if value is True:
-            out.append(flag)
-        elif isinstance(value, dict):
-            for k, v in value.items():
-                out += [flag, f"{k}={v}"]
+        if isinstance(value, dict):
+            values = [f"{k}={text(v)}" for k, v in value.items()]
         elif isinstance(value, (list, tuple)):
-            for v in value:
-                out += [flag, str(v)]
+            values = [text(v) for v in value]
+        elif isinstance(value, bool):
+            out.append(flag if value else flag + "=false")
+            continue
         else:
-            out += [flag, TYPES.get(str(value), str(value))]
+            values = [text(value)]
+        for v in values:
+            out += [f"{flag}={v}"] if v.startswith("-") else [flag, v]
     return out
+
+
+def text(value):
+    """A value as a flag takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return TYPES.get(str(value), str(value))
 
 
 def call(*args):
@@ -73,5 +83,51 @@ def compile(model, args, out="gtc-out", loss=None, targets=None, **flags):
 
 
 def run(out="gtc-out", **flags):
-    """Trains the compiled folder `out`: gtc.run("gtc-out", data="train.npz", epochs=5). Flags are those of `gtc run`; raises GtcError."""
-    call("run", os.fspath(out), *arguments(flags))
+    """Trains the compiled folder `out`: gtc.run("gtc-out", data="train.npz", epochs=5). Flags are those of `gtc run`; raises GtcError.
+
+    With json=True the run is an iterator of its events, each a dict with the key "event" (start, step, eval, save, end); numbers
+    that are none are None. It starts at once, raises GtcError at its end when the program failed, and is stopped when the
+    iterator is closed before its end.
+    """
+    args = ("run", os.fspath(out), *arguments(flags))
+    if flags.get("json") is True:
+        return Events(args)
+    call(*args)
+
+
+class Events:
+    """The events of a program that prints JSON lines."""
+
+    def __init__(self, args):
+        self.args = args
+        self.process = subprocess.Popen([binary(), *args], stdout=subprocess.PIPE, text=True)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+            print(line, end="")
+        self.process.stdout.close()
+        if code := self.process.wait():
+            raise GtcError(f"gtc {' '.join(self.args)}: exit code {code}")
+        raise StopIteration
+
+    def close(self):
+        """Stops the program, which ends as it does on SIGTERM, when it has not ended."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *fault):
+        self.close()
+
+    def __del__(self):
+        if "process" in self.__dict__:
+            self.close()

@@ -2,15 +2,17 @@
 
 import contextlib
 import io
+import itertools
 import logging
 import os
+import sys
 import warnings
 
 import onnx
 import torch
 from torch import nn
 
-from . import onnxfile
+from . import advice, onnxfile
 from .graph import Flat, Spelling
 from .report import Report
 
@@ -28,9 +30,11 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
         that are in evaluation mode (frozen batch normalisation) stay so. The module itself comes back as it was.
     args: one batch of example arguments: a tensor, a tuple (a dict in the last place holds keyword arguments), or a dict.
     path: the file; weights beyond 1 GiB go into path.data beside it.
-    loss: nothing (`gtc compile --loss` says it), the name of one of gtc's losses (it becomes the file's default), or a module or
-        function of (first output, *targets), which becomes part of the graph: its scalar result is the only output then, and
-        the targets are inputs after the model's. Parameters of a loss module are trained as loss.NAME.
+    loss: nothing (`gtc compile --loss` says it; a module whose first result is one number has its loss in the graph), the name of
+        one of gtc's losses (it becomes the file's default), or a module or function, which becomes part of the graph: its scalar
+        result is the only output then, and the targets are inputs after the model's. PyTorch's own losses are given the first
+        tensor that the model returns and the targets, others all that it returns (a tuple, a dict, a dataclass) and the targets.
+        Parameters of a loss module are trained as loss.NAME.
     dynamic_batch: leaves the first dimension open, in all arguments where it is that of the first one (`gtc compile --batch`).
     exporter: "dynamo", "torchscript", or "auto": dynamo, and TorchScript when that fails.
     targets: a tensor or a tuple, an example for a loss in the graph. For PyTorch's usual losses it is made up when not given.
@@ -48,6 +52,10 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
     inner = None if isinstance(loss, str) else loss
     with as_in_training(model, report) as restore:
         flat = prepared(model, args, inner, targets)
+        if loss is None and scalar_first(flat):
+            report.loss = "graph"
+            report.notes.append(f"the first of the results, {flat.outputs[0]}, is one number and is taken as the loss")
+        report.notes += [f"{a} lies in the memory of {b}; it is an input of its own in the file" for a, b in flat.shared.items()]
         unused = unused_parameters(flat)
         report.lost += [f"buffer {n}: the module updates it in every call, the file does not" for n in moved(flat, restore)]
         restore()
@@ -66,7 +74,7 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
             onnxfile.save(proto, path)
             break
         else:
-            raise ExportError(f"{type(model).__name__} cannot be exported\n  " + "\n  ".join(failures))
+            raise ExportError(advice.of(type(model).__name__, failures, flat.packs))
     if not quiet:
         print(report)
     return report
@@ -81,8 +89,15 @@ def told(fault):
     """The first lines of what was wrong at the bottom: exporters wrap it in advice, and put whole graphs into their messages."""
     while fault.__cause__ is not None:
         fault = fault.__cause__
-    lines = [line[:300] for line in str(fault).splitlines() if line.strip()]
+    lines = [line[:300] for line in itertools.takewhile(advice.readable, str(fault).splitlines()) if line.strip()]
     return f"{type(fault).__name__}: " + "\n    ".join(lines[:8])
+
+
+def scalar_first(flat):
+    """Whether the module returns several results of which the first is one number: a loss, as those of transformers do with labels=."""
+    with torch.no_grad():
+        outs = flat(*flat.tensors)
+    return len(outs) > 1 and outs[0].is_floating_point() and outs[0].numel() == 1 and outs[0].dim() <= 1
 
 
 @contextlib.contextmanager
@@ -124,13 +139,15 @@ def prepared(model, args, loss, targets):
     flat = Flat(model, args)
     if not flat.tensors:
         raise ValueError("args hold no tensor")
-    with torch.no_grad():
+    with torch.no_grad(), advice.watched() as packed:
         outs = flat(*flat.tensors)
+    flat.packs = bool(packed)
     if loss is None:
         return flat
     if targets is None:
         given = made_targets(loss, outs[0])
     flat = Flat(model, args, loss, given)
+    flat.packs = bool(packed)
     with torch.no_grad():
         value = flat(*flat.tensors)[0]
     if value.numel() != 1:
@@ -234,8 +251,28 @@ def quietly():
     before = logging.root.manager.disable
     try:
         logging.disable(logging.ERROR)
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), silent():
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
+
+
+@contextlib.contextmanager
+def silent():
+    """The process's own streams go nowhere: PyTorch's C++ prints warnings there, and a whole graph when an export fails."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
+    kept = {}
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            for number in (1, 2):
+                with contextlib.suppress(OSError):  # there may be none
+                    kept[number] = os.dup(number)
+                    os.dup2(nowhere.fileno(), number)
+            yield
+    finally:
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)

@@ -27,9 +27,12 @@ class Flat(nn.Module):
         if isinstance(loss, nn.Module):
             self.add_module("loss_" if hasattr(model, "loss") else "loss", loss)
         self._criterion = [loss]  # in a list, so that it is not a second submodule
-        self.tensors = tuple(leaves[i] for i in self._places) + tuple(targets)
+        given = tuple(leaves[i] for i in self._places) + tuple(targets)
         self.names = input_names(model, args, kwargs) + (["target"] if len(targets) == 1 else [f"target{i}" for i in range(len(targets))])
+        self.shared = sharing(self.names, given)
+        self.tensors = tuple(t.detach().clone(memory_format=torch.contiguous_format) for t in given)
         self.outputs = []  # names, known after the first call
+        self.packs = False  # whether a call made a PackedSequence
         self.spelling = None  # a Spelling while it is exported
         self.training = model.training
 
@@ -40,12 +43,30 @@ class Flat(nn.Module):
             leaves[place] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         with self.spelling or contextlib.nullcontext():
-            self.outputs, outs = results(self.model(*args, **kwargs))
+            result = self.model(*args, **kwargs)
+            self.outputs, outs = results(result)
             (loss,) = self._criterion
             if loss is None:
                 return tuple(outs)
             self.outputs = ["loss"]
-            return (loss(outs[0], *tensors[len(given) :]),)
+            return (loss(outs[0] if plain(loss) else result, *tensors[len(given) :]),)
+
+
+def plain(loss):
+    """Whether a loss is one of PyTorch's own, which take one tensor: they get the first that the module returns, all others what
+    it returns, be it a tensor, a tuple, a dict or a dataclass."""
+    return isinstance(loss, nn.modules.loss._Loss) or getattr(loss, "__module__", None) == F.__name__
+
+
+def sharing(names, tensors):
+    """{name: an earlier one} of tensors that lie in the same memory: an exporter takes labels=input_ids for one input."""
+    first, out = {}, {}
+    for name, t in zip(names, tensors):
+        storage = t.untyped_storage() if t.layout == torch.strided else t
+        key = storage.data_ptr() if storage is not t else id(t)
+        if t.numel() and first.setdefault(key, name) != name:
+            out[name] = first[key]
+    return out
 
 
 class Detached(torch.autograd.Function):

@@ -8,6 +8,7 @@ The record is in ModelProto.metadata_props, each value JSON; gtc's importer read
     gtc.buffers     [names of the initializers that are buffers; running statistics of batch normalisation among them]
     gtc.tied        {another name of a parameter or buffer: its name in the file}
     gtc.unused      [parameters that no result depends on and that the file therefore does not hold]
+    gtc.padding     {name of an embedding's table: its padding row}
     gtc.loss        "graph" (the output is the loss), or the name of gtc's loss; absent: `gtc compile --loss` says
 
 Every initializer that is in none of these lists is a constant. A BatchNormalization without training_mode=1 is one that the
@@ -47,10 +48,30 @@ def finish(proto, flat, unused, report):
             report.frozen.append(shown(name))
     report.buffers = [shown(n) for n, _ in flat.named_buffers() if shown(n) in held]
     report.tied = {a: b for a, b in report.tied.items() if b in held}
+    unread(proto, flat, report)
     check_values(proto, flat, report)
+    report.padding = padding_rows(flat.model, held)
     batch_norms(proto, flat, report)
     dropouts(proto, flat, report)
     record(proto, report)
+
+
+def unread(proto, flat, report):
+    """Reports inputs of which nothing reads the contents (their shape alone is none)."""
+    read = {o.name for o in proto.graph.output}
+    for g in subgraphs(proto.graph):
+        read |= {o.name for o in g.output if g is not proto.graph}
+        for node in reversed(g.node):
+            if node.op_type not in ("Shape", "Size"):
+                read |= set(node.input)
+    report.lost += [f"input {n}: nothing in the file reads it" for n in flat.names if n not in read]
+
+
+def padding_rows(model, held):
+    """{table: row} of the embeddings with a padding_idx."""
+    first = {id(p): n for n, p in reversed(list(model.named_parameters(remove_duplicate=False)))}
+    rows = {first[id(m.weight)]: m.padding_idx for m in model.modules() if isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and m.padding_idx is not None and id(m.weight) in first}
+    return {n: row for n, row in rows.items() if n in held}
 
 
 def names_of(flat):
@@ -269,6 +290,8 @@ def record(proto, report):
         "gtc.tied": report.tied,
         "gtc.unused": report.unused,
     }
+    if report.padding:
+        entries["gtc.padding"] = report.padding
     if report.loss:
         entries["gtc.loss"] = report.loss
     for key, value in entries.items():

@@ -17,6 +17,7 @@ class Report:
     frozen: list = dataclasses.field(default_factory=list)  # parameters with requires_grad=False
     buffers: list = dataclasses.field(default_factory=list)
     tied: dict = dataclasses.field(default_factory=dict)  # other names of parameters -> the name in the file
+    padding: dict = dataclasses.field(default_factory=dict)  # tables of embeddings -> the row of their padding_idx
     unused: list = dataclasses.field(default_factory=list)  # parameters that no result depends on
     inputs: list = dataclasses.field(default_factory=list)  # names, targets of a loss in the graph last
     loss: str = ""  # what `gtc compile` takes when --loss is not given
@@ -35,6 +36,7 @@ class Report:
         if self.loss:
             lines.append(f"  loss: {self.loss}")
         lines += [f"  tied: {a} is {b}" for a, b in self.tied.items()]
+        lines += [f"  padding: row {row} of {table}" for table, row in self.padding.items()]
         if self.unused:
             lines.append(f"  unused, left out: {', '.join(self.unused)}")
         lines += [f"  note: {n}" for n in self.notes]

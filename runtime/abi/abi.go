@@ -119,6 +119,9 @@ type Tensor struct {
 	Bytes     int      `json:"bytes"`
 	Init      string   `json:"init,omitempty"` // name in weights.safetensors; "" starts as zeros
 	Loc       string   `json:"loc,omitempty"`
+	// Ahead, of an input, is by how many places the model's own loss compares what it gives with a later one: 1 for labels that
+	// it shifts, which are the tokens of the window itself.
+	Ahead int `json:"ahead,omitempty"`
 	// Frozen says that a buffer never changes and that checkpoints leave it out: the weights below adapters.
 	Frozen bool `json:"frozen,omitempty"`
 	// Own are the mesh axes along which each rank has contents of its own: a checkpoint holds the tensor with a dim in front,

@@ -71,7 +71,7 @@ func (d *Dataset) load(opt Options) error {
 			return fmt.Errorf("--transform %s=…: the model has no such input", name)
 		}
 	}
-	keys, err := bind(d.inputs, d.files.names(), opt.Map)
+	keys, err := bind(d.inputs, d.files.names(), d.shifted(opt.Map))
 	if err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(d.files.paths, ", "), err)
 	}
@@ -104,6 +104,23 @@ func (d *Dataset) load(opt Options) error {
 		return fmt.Errorf("%s: there are no samples", strings.Join(d.files.paths, ", "))
 	}
 	return nil
+}
+
+// shifted adds to what the user maps, for tokens, the labels that the model shifts itself and what they go with: both are
+// the window.
+func (d *Dataset) shifted(mapped map[string]string) map[string]string {
+	ahead := slices.ContainsFunc(d.inputs, func(in Input) bool { return in.Ahead > 0 })
+	if len(d.files.tokens) == 0 || !ahead {
+		return mapped
+	}
+	out := map[string]string{}
+	for i := range d.inputs {
+		if in := &d.inputs[i]; in.Ahead > 0 || len(d.inputs) == 2 {
+			out[in.Name] = "x"
+		}
+	}
+	maps.Copy(out, mapped)
+	return out
 }
 
 func (d *Dataset) input(name string) int {
@@ -205,7 +222,14 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 
 func (d *Dataset) note(in *Input, c *column, dtype string) {
 	s := fmt.Sprintf("%s %s%v <- %s %s", in.Name, in.DType, in.Shape, c.key, dtype)
-	d.notes = append(d.notes, strings.ReplaceAll(s, "[]", ""))
+	s = strings.ReplaceAll(s, "[]", "")
+	if n := in.Ahead + int(c.shift); len(d.files.tokens) > 0 && n > 0 {
+		s += fmt.Sprintf(": the target at token t is token t+%d", n)
+		if in.Ahead > 0 {
+			s += fmt.Sprintf(", as the model shifts it by %d itself", in.Ahead)
+		}
+	}
+	d.notes = append(d.notes, s)
 }
 
 // Close gives the files back. Loaders must be closed before.

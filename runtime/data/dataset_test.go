@@ -2,6 +2,7 @@ package data
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -257,5 +258,35 @@ func TestTokenErrors(t *testing.T) {
 	err = d.read(0, 250, false, make([]byte, 32), d.newScratch())
 	if err == nil || !strings.Contains(err.Error(), `big.bin: the window from token 1000, input "idx": element 0: value 1000 is not in [0, 999]`) {
 		t.Errorf("token beyond the vocabulary: %v", err)
+	}
+}
+
+// Labels that the model shifts itself are the window that they go with, and the log says which token is the target.
+func TestShiftedLabels(t *testing.T) {
+	paths := []string{tokenFile(t, "a.bin", 10)}
+	for _, c := range []struct {
+		name  string
+		ahead int
+		opt   Options
+		first byte // token of the labels of window 0
+		note  string
+	}{
+		{"labels", 1, Options{}, 0, "labels i64[5] <- x u16: the target at token t is token t+1, as the model shifts it by 1 itself"},
+		{"labels", 0, Options{}, 1, "labels i64[5] <- y u16: the target at token t is token t+1"},
+		{"other", 1, Options{}, 0, "other i64[5] <- x u16: the target at token t is token t+1, as the model shifts it by 1 itself"},
+		{"labels", 1, Options{Map: map[string]string{"labels": "y"}}, 1, "labels i64[5] <- y u16: the target at token t is token t+2, as the model shifts it by 1 itself"},
+	} {
+		d, err := Open(paths, []Input{{Name: "ids", DType: "i64", Shape: []int{5}}, {Name: c.name, DType: "i64", Shape: []int{5}, Ahead: c.ahead}}, c.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, labels, s := make([]byte, 40), make([]byte, 40), d.newScratch()
+		if err := errors.Join(d.read(0, 0, false, ids, s), d.read(1, 0, false, labels, s)); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Bindings(); got[1] != c.note || got[0] != "ids i64[5] <- x u16" || labels[0]-ids[0] != c.first {
+			t.Errorf("%+v: %q, labels begin with %d, ids with %d", c, got, labels[0], ids[0])
+		}
+		d.Close()
 	}
 }
