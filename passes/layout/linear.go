@@ -102,3 +102,35 @@ func constant(v *ir.Value) bool {
 	}
 	return false
 }
+
+// Affine reports whether op's result is an affine function of its operands that total tells to be sums over the batch, the
+// others being the same whatever part of the batch is summed up: then it is the sum of what op makes of each part, when
+// what is added (see Added) is shared out among the parts.
+func Affine(op *ir.Op, total func(i int) bool) bool {
+	switch op.Def {
+	case ops.NegDef, ops.ReshapeDef, ops.TransposeDef, ops.SliceDef, ops.ExpandDef, ops.ReduceSumDef, ops.AddDef, ops.SubDef, ops.ConcatDef:
+		return true
+	case ops.CastDef:
+		return op.In[0].Type.DType.IsFloat() && op.Out[0].Type.DType.IsFloat()
+	case ops.AllReduceDef:
+		return op.Attrs.(ops.AllReduceAttrs).Op == "sum"
+	case ops.WhereDef:
+		return !total(0)
+	case ops.MulDef:
+		return total(0) != total(1)
+	case ops.DivDef:
+		return !total(1)
+	}
+	return false
+}
+
+// Added reports whether operand i of op, of those that Affine takes, is added to the others or stands in their place.
+func Added(op *ir.Op, i int) bool {
+	switch op.Def {
+	case ops.AddDef, ops.SubDef, ops.ConcatDef:
+		return true
+	case ops.WhereDef:
+		return i > 0
+	}
+	return false
+}

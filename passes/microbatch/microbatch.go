@@ -17,8 +17,9 @@
 // In a pipeline @step stays as it is: the stage pass cuts it at the same borders.
 //
 // @eval and @forward take a micro-batch as a smaller batch: their sums are added up by the run-time over calls, so
-// the border falls away. A count that does not depend on the data (of a loss inside the model) is divided by the
-// number of micro-batches, so that it, too, adds up.
+// the border falls away. What @eval computes from a sum is affine in it (pass shard saw to that), so that each
+// micro-batch can give its part: terms that do not depend on the data, such as a weight decay within the loss, are
+// divided by the number of micro-batches, so that they, too, add up, as a count that is a constant.
 package microbatch
 
 import (
@@ -28,6 +29,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/layout"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -191,24 +193,47 @@ func last(c *pass.Context, f *ir.Func) {
 
 // once makes a function that is called with each micro-batch by itself.
 func once(c *pass.Context, f *ir.Func, n int) {
-	on := depends(f)
+	if n > 1 {
+		shareOut(c, f, n)
+	}
 	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
 		if border(op) {
-			on[op.Out[0]], on[op.In[0]] = true, true
 			return []*ir.Value{op.In[0]}
 		}
 		return nil
 	})
-	if n == 1 {
-		return
-	}
-	on = depends(f)
+}
+
+// shareOut divides by the n micro-batches what is added to sums over them, or takes the place of one.
+func shareOut(c *pass.Context, f *ir.Func, n int) {
+	on, sum := depends(f), map[*ir.Value]bool{}
 	b := ir.NewBuilder(f)
+	share := func(v *ir.Value, name string) *ir.Value {
+		b.Loc = c.Loc(loc(v))
+		c.Remark(v, "is divided in @%s by the %d micro-batches, over which it is added", f.Name, n)
+		s := b.Rename(ops.MulScalar(b, v, 1/float64(n)), name+".share")
+		s.Sharding = v.Sharding
+		return s
+	}
+	list := f.Ops
+	f.Ops = nil
+	for _, op := range list {
+		summed := border(op) || slices.ContainsFunc(op.In, func(v *ir.Value) bool { return sum[v] })
+		if summed && !border(op) {
+			for i, v := range op.In {
+				if layout.Added(op, i) && !sum[v] {
+					op.In[i] = share(v, v.Name)
+				}
+			}
+		}
+		f.Ops = append(f.Ops, op)
+		for _, v := range op.Out {
+			sum[v] = summed
+		}
+	}
 	for i, r := range f.Results {
-		if (r.Name == "loss_sum" || r.Name == "count" || r.Name == "correct") && !on[r.Value] && r.Value.Type.DType == dtype.F32 {
-			b.Loc = c.Loc(loc(r.Value))
-			f.Results[i].Value = b.Rename(ops.MulScalar(b, r.Value, 1/float64(n)), r.Name+".share")
-			c.Remark(r.Value, "is divided in @%s by the %d micro-batches, over which it is added", f.Name, n)
+		if (r.Name == "loss_sum" || r.Name == "count" || r.Name == "correct") && !on[r.Value] && !sum[r.Value] && r.Value.Type.DType == dtype.F32 {
+			f.Results[i].Value = share(r.Value, r.Name)
 		}
 	}
 }

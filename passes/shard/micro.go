@@ -7,6 +7,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/passes/layout"
 )
 
 // obstacle is an op that needs more than one micro-batch at a time.
@@ -149,15 +150,15 @@ func (a *annotator) stageOf(op *ir.Op, when map[*ir.Value]stage) (stage, *obstac
 			return 0, block(v, "needs all samples of the batch at once")
 		}
 		if slices.Contains(v.Sharding.Partial, mesh.TimeAxis) && !slices.Contains(need.Partial, mesh.TimeAxis) {
-			if a.f.Name != "step" {
-				return 0, block(v, "computes on a sum over the whole batch")
-			}
 			s = total
 		}
 		seen[s] = v
 		if splitOverTime(need) {
 			seen[micro] = v
 		}
+	}
+	if seen[total] != nil && !a.mayTotal(op, when, plan) {
+		return 0, block(seen[total], "computes on a sum over the whole batch")
 	}
 	for _, r := range plan.Reduce {
 		if slices.Contains(r.Axes, mesh.TimeAxis) {
@@ -178,6 +179,20 @@ func (a *annotator) stageOf(op *ir.Op, when map[*ir.Value]stage) (stage, *obstac
 		return micro, nil
 	}
 	return always, nil
+}
+
+// mayTotal reports whether op may read sums over the whole batch: in @step any, which waits for the last micro-batch; in @eval
+// those of which each micro-batch can give its part (pass microbatch), for its results are added up over calls.
+func (a *annotator) mayTotal(op *ir.Op, when map[*ir.Value]stage, plan layout.Plan) bool {
+	if a.f.Name != "eval" {
+		return a.f.Name == "step"
+	}
+	return layout.Affine(op, func(i int) bool { return sumOf(op.In[i], plan.In[i], when) })
+}
+
+// sumOf reports whether v, of which an op needs what need says, is a sum over the whole batch to it.
+func sumOf(v *ir.Value, need mesh.Sharding, when map[*ir.Value]stage) bool {
+	return v != nil && (when[v] == total || slices.Contains(v.Sharding.Partial, mesh.TimeAxis) && !slices.Contains(need.Partial, mesh.TimeAxis))
 }
 
 // serves reports whether op was made for an ONNX node whose operator's name begins so.

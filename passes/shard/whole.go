@@ -38,10 +38,20 @@ func (o *obstacle) spanning(mixed map[*ir.Value]*ir.Value) []*ir.Value {
 	if o.value == nil {
 		return nil
 	}
-	if slices.Contains(o.op.In, o.value) && o.when[o.value] == micro && mixed[o.op.Out[0]] == nil {
+	if !slices.Contains(o.op.In, o.value) {
+		return []*ir.Value{o.value}
+	}
+	if o.when[o.value] == micro && mixed[o.op.Out[0]] == nil {
 		return o.op.Out
 	}
-	return []*ir.Value{o.value}
+	list := []*ir.Value{o.value}
+	plan := o.a.plan(o.op)
+	for i, v := range o.op.In {
+		if v != o.value && sumOf(v, plan.In[i], o.when) {
+			list = append(list, v)
+		}
+	}
+	return list
 }
 
 // mixed marks the values that depend on more than the data and constants: with the parameter, buffer or state that changes
@@ -90,11 +100,7 @@ func (w *wholes) find(v *ir.Value) {
 	case v.Op != nil:
 		plan := w.o.a.plan(v.Op)
 		for i, x := range v.Op.In {
-			if x == nil {
-				continue
-			}
-			sum := slices.Contains(x.Sharding.Partial, mesh.TimeAxis) && !slices.Contains(plan.In[i].Partial, mesh.TimeAxis)
-			if w.o.when[x] == total || sum {
+			if sumOf(x, plan.In[i], w.o.when) {
 				w.find(x)
 			}
 		}
