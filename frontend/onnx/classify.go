@@ -160,6 +160,9 @@ func (r *roles) classify(t *tensor, uses []operand) (role, reason string, err er
 	} else if known && auto {
 		return RoleParameter, "computed by the exporter from " + strings.Join(from, ", "), nil
 	}
+	if allOf(uses, isClassWeight) {
+		return RoleConstant, "the weights of classes in a loss (--train it if it is a parameter)", nil
+	}
 	if t.typ.Elems() <= 1 && auto && !r.scalarBias(t, uses) {
 		return RoleConstant, "a scalar", nil
 	}
@@ -257,11 +260,17 @@ func (t *tensor) looksFixed() (string, error) {
 	return tableLike(a), nil
 }
 
+// isClassWeight reports whether u weights the classes of a loss. PyTorch has no gradient for these, so they are buffers.
+func isClassWeight(u operand) bool {
+	return u.i == 2 && (u.n.op == "SoftmaxCrossEntropyLoss" || u.n.op == "NegativeLogLikelihoodLoss")
+}
+
 // moduleBy is the module that a tensor's name says it belongs to.
 func moduleBy(name string) string { return path.Dir(strings.ReplaceAll(name, ".", "/")) }
 
 // bufferBefore names a buffer of t's module that PyTorch lists before t: TorchScript files keep the order of state_dict,
-// in which a module's parameters come before its buffers. Integers, running statistics, masks and tables are buffers.
+// in which a module's parameters come before its buffers. Integers, running statistics, weights of classes, masks and tables
+// are buffers.
 func (r *roles) bufferBefore(t *tensor) string {
 	if r.modules == nil {
 		r.modules = map[string][]*tensor{}
@@ -275,7 +284,7 @@ func (r *roles) bufferBefore(t *tensor) string {
 		if o == t {
 			break
 		}
-		if !o.typ.DType.IsFloat() || slices.ContainsFunc(r.uses[o.name], isStatistic) {
+		if !o.typ.DType.IsFloat() || slices.ContainsFunc(r.uses[o.name], isStatistic) || slices.ContainsFunc(r.uses[o.name], isClassWeight) {
 			return o.name
 		}
 		weight := slices.ContainsFunc(r.uses[o.name], func(u operand) bool { return weightUse(u) != "" })

@@ -111,6 +111,27 @@ func TestScalarParameter(t *testing.T) {
 	}
 }
 
+// The weights of classes in a loss are a buffer of PyTorch's, and so is what follows them in their module.
+func TestClassWeights(t *testing.T) {
+	m := modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 2, 3), portOf("y", onnxpb.TensorProto_INT64, 2)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("loss", onnxpb.TensorProto_FLOAT)},
+		Initializer: []*onnxpb.TensorProto{tensorOf("scale", []int64{3}, 1.5, 2.0, 3), tensorOf("classes", []int64{3}, 0.5, 2, 1), tensorOf("shift", []int64{3}, 3.5, 2, 1)},
+		Node: []*onnxpb.NodeProto{
+			nodeOf("Mul", "mul", list("x", "scale"), list("s")),
+			nodeOf("Add", "add", list("s", "shift"), list("z")),
+			nodeOf("SoftmaxCrossEntropyLoss", "ce", list("z", "y", "classes"), list("loss")),
+		},
+	})
+	if got := trained(t, m); got != "scale shift" {
+		t.Errorf("trains %q", got)
+	}
+	m.ProducerName = ptr("pytorch")
+	if got := trained(t, m); got != "scale" {
+		t.Errorf("trains %q, and what follows a buffer is one", got)
+	}
+}
+
 // Attributes of the wrong type are found while roles are decided, before any node is imported.
 func TestAttributeType(t *testing.T) {
 	m := modelOf(17, &onnxpb.GraphProto{
