@@ -119,7 +119,10 @@ class Events:
         """Stops the program, which ends as it does on SIGTERM, when it has not ended."""
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.stdout.close()
+        if not self.process.stdout.closed:
+            for _ in self.process.stdout:  # read to its end: a program whose output goes nowhere dies before it has saved
+                pass
+            self.process.stdout.close()
         self.process.wait()
 
     def __enter__(self):

@@ -86,22 +86,34 @@ class Detached(torch.autograd.Function):
 
 
 class Spelling(TorchFunctionMode):
-    """While it is on, calls of which exporters lose a part are spelled out: label smoothing, detach, and torch.no_grad()."""
+    """While it is on, calls of which exporters lose a part are spelled out: label smoothing, detach, and torch.no_grad(); and
+    diff for the TorchScript exporter, which has none, and with which transformers looks for sequences packed into one."""
 
     def __init__(self, torchscript):
         super().__init__()
+        self.torchscript = torchscript
         self.detach = Detached.apply if torchscript else torch.Tensor.detach
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is F.cross_entropy and kwargs.get("label_smoothing", 0.0):
             return smoothed(*args, **kwargs)
+        if self.torchscript and func in (torch.diff, torch.Tensor.diff) and args[0].dtype is not torch.bool:
+            return differences(*args, **kwargs)
         if func is torch.Tensor.detach and args[0].is_floating_point():
             return self.detach(args[0])
         out = func(*args, **kwargs)
         if not torch.is_grad_enabled() and torch.is_tensor(out) and out.is_floating_point() and any(torch.is_tensor(a) and a.requires_grad for a in args):
             return self.detach(out)
         return out
+
+
+def differences(x, n=1, dim=-1, prepend=None, append=None):
+    """torch.diff of numbers by subtractions."""
+    x = torch.cat([part for part in (prepend, x, append) if part is not None], dim)
+    for _ in range(n):
+        x = x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1)
+    return x
 
 
 def smoothed(x, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):

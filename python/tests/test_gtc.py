@@ -276,6 +276,45 @@ class Names(unittest.TestCase):
             gtc.export(lambda x: x, torch.ones(2), "never.onnx")
 
 
+class Streams(unittest.TestCase):
+    """The events of a run, of a stand-in for the program."""
+
+    def program(self, script):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name, "gtc")
+        path.write_text("#!/bin/sh\n" + script)
+        path.chmod(0o755)
+        patched = mock.patch.dict(os.environ, GTC=str(path))
+        patched.start()
+        self.addCleanup(patched.stop)
+        return pathlib.Path(folder.name)
+
+    def test_events(self):
+        self.program("""[ "$*" = "run out --json" ] || exit 9\necho '{"event":"start"}'\necho a word\necho '{"event":"step","loss":null}'\n""")
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(list(gtc.run("out", json=True)), [{"event": "start"}, {"event": "step", "loss": None}])
+        self.assertEqual(printed.getvalue(), "a word\n")
+
+    def test_failure_comes_after_the_events(self):
+        self.program("""echo '{"event":"start"}'\nexit 3\n""")
+        events = gtc.run("out", json=True)
+        self.assertEqual(next(events), {"event": "start"})
+        with self.assertRaisesRegex(gtc.GtcError, "gtc run out --json: exit code 3"):
+            next(events)
+        with self.assertRaisesRegex(gtc.GtcError, "gtc run out: exit code 3"), contextlib.redirect_stdout(io.StringIO()):
+            gtc.run("out")
+
+    def test_leaving_early_stops_the_run(self):
+        folder = self.program("""trap 'sleep 0.2; echo last words; echo stopped > "${0%/*}/how"; exit 0' TERM\necho '{"event":"step"}'\nwhile :; do sleep 0.01; done\n""")
+        with gtc.run("out", json=True) as events:
+            for event in events:
+                self.assertEqual(event, {"event": "step"})
+                break
+        self.assertIsNotNone(events.process.returncode)
+        self.assertEqual((folder / "how").read_text(), "stopped\n")
+
+
 def write_safetensors(path, tensors):
     header, data = {}, b""
     for name, t in tensors.items():

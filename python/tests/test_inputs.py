@@ -135,6 +135,20 @@ class Roles(Exports):
                 self.assertIn("padding: row 5 of table.weight", str(report))
 
 
+class Spellings(Exports):
+    def test_differences(self):
+        class Steps(nn.Module):
+            def forward(self, x):
+                return x.diff(), torch.diff(x, 2, 0), torch.diff(x, dim=1, prepend=x[:, :1], append=x)
+
+        x = torch.randn(4, 3)
+        for exporter in EXPORTERS:
+            with self.subTest(exporter):
+                report = self.export(Steps(), x, exporter=exporter, dynamic_batch=False)
+                for got, want in zip(self.evaluate(**{report.inputs[0]: x}), Steps()(x), strict=True):
+                    torch.testing.assert_close(torch.from_numpy(got), want)
+
+
 class Failures(Exports):
     def failure(self, model, args, exporter="auto"):
         with self.assertRaises(gtc.ExportError) as told:

@@ -223,11 +223,14 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 func (d *Dataset) note(in *Input, c *column, dtype string) {
 	s := fmt.Sprintf("%s %s%v <- %s %s", in.Name, in.DType, in.Shape, c.key, dtype)
 	s = strings.ReplaceAll(s, "[]", "")
-	if n := in.Ahead + int(c.shift); len(d.files.tokens) > 0 && n > 0 {
+	itself := fmt.Sprintf("the model shifts it by %d itself", in.Ahead)
+	switch n := in.Ahead + int(c.shift); {
+	case len(d.files.tokens) == 0 && in.Ahead > 0:
+		s += ": " + itself + fmt.Sprintf(", its target at place t is element t+%d", n)
+	case len(d.files.tokens) > 0 && in.Ahead > 0:
+		s += fmt.Sprintf(": the target at token t is token t+%d, as ", n) + itself
+	case len(d.files.tokens) > 0 && n > 0:
 		s += fmt.Sprintf(": the target at token t is token t+%d", n)
-		if in.Ahead > 0 {
-			s += fmt.Sprintf(", as the model shifts it by %d itself", in.Ahead)
-		}
 	}
 	d.notes = append(d.notes, s)
 }

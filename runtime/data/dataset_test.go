@@ -290,3 +290,16 @@ func TestShiftedLabels(t *testing.T) {
 		d.Close()
 	}
 }
+
+// Labels in an array of their own are named too when the model shifts them.
+func TestShiftedArray(t *testing.T) {
+	path := write(t, "d.npz", npz.Array{Name: "labels", DType: "i64", Shape: []int{2, 3}, Data: make([]byte, 48)})
+	d, err := Open([]string{path}, []Input{{Name: "labels", DType: "i64", Shape: []int{3}, Ahead: 1}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if got, want := d.Bindings()[0], "labels i64[3] <- labels i64: the model shifts it by 1 itself, its target at place t is element t+1"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+}

@@ -7,7 +7,8 @@
 //     sample. Several files of a kind are taken one after the other along the first dim.
 //   - .bin, .tok (uint16), .txt (uint8), or any file when Options.Tokens names a type:
 //     flat little-endian tokens without a header, cut into windows of T tokens: the array
-//     "x" is tokens[i:i+T], the array "y" is tokens[i+1:i+T+1]. T is the model's.
+//     "x" is tokens[i:i+T], the array "y" is tokens[i+1:i+T+1]. T is the model's. Labels
+//     that the model shifts itself (Input.Ahead) are "x" as well.
 //
 // Arrays meet the model's inputs by name: Options.Map first, then the input's own name,
 // then for a target one of TargetNames, for the k-th other input "in<k>", for a sole

@@ -21,7 +21,7 @@ if [ $# -eq 0 ]; then
 	exit 2
 fi
 case $1 in
-*families.py)
+*families.py | *huggingface.py)
 	# Without their dependencies: torchvision wants one version of torch, and what is used of it here runs with the newest.
 	if ! "$venv/bin/python" -c 'import torchvision, timm, transformers' 2>/dev/null; then
 		"$venv/bin/python" -m pip install --quiet --no-deps torchvision timm
