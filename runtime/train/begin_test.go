@@ -12,14 +12,12 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
 
-// fails is job, of which every rank must exit with 2; want is in what they say, and is said once.
+// fails is job, which must end for an error of the user's input; want is in what the ranks say.
 func (t *toy) fails(tb testing.TB, dir, want string, args ...string) {
 	tb.Helper()
 	o := t.job(tb, dir, nil, nil, args...)
-	for r, c := range o.code {
-		if c != ExitUsage && c != ExitPeer || r == 0 && c != ExitUsage {
-			tb.Errorf("%v: rank %d exits with %d", args, r, c)
-		}
+	if !o.exits(ExitUsage) {
+		tb.Errorf("%v: exit codes %v", args, o.code)
 	}
 	if !strings.Contains(o.err, want) {
 		tb.Errorf("%v: no %q in\n%s", args, want, o.err)

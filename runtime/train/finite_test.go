@@ -67,7 +67,7 @@ func TestASkippedStepGoesOn(t *testing.T) {
 	m.wild = []int{12, 15} // after 2 of the first run; 12 comes with a scale of 0.5
 	o = m.job(t, dir, nil, nil, append(args, "--resume", "--steps", "20")...)
 	want := "step 12: the loss is +Inf in a step that was skipped, and skipped steps have halved the loss scale to 0.5, below 1: training stopped"
-	if o.code[0] != ExitFailed || !strings.Contains(o.err, want) {
+	if !o.exits(ExitFailed) || !strings.Contains(o.err, want) {
 		t.Errorf("%v: no %q in %s", o.code, want, o.err)
 	}
 	m.dp = 2
@@ -78,7 +78,7 @@ func TestASkippedStepGoesOn(t *testing.T) {
 	}
 	m.wild = []int{1, 2, 3}
 	for name, o := range map[string]outcome{"processor": m.job(t, dir, nil, nil, args...), "device": m.onFake(t, dir, nil, nil, args...)} {
-		if o.code[0] != ExitFailed || !strings.Contains(o.err, "step 3: the loss is +Inf in a step that was skipped") {
+		if !o.exits(ExitFailed) || !strings.Contains(o.err, "step 3: the loss is +Inf in a step that was skipped") {
 			t.Errorf("%s: %v %s", name, o.code, o.err)
 		}
 	}
@@ -90,7 +90,7 @@ func TestALossAloneStops(t *testing.T) {
 	m.wild, m.poison = []int{}, 3
 	dir, data := m.folder(t, 50)
 	o := m.job(t, dir, nil, nil, "--data", data, "--steps", "9", "--checkpoint-dir=none")
-	if o.code[0] != ExitFailed || !strings.Contains(o.err, "step 4: the loss is NaN: training stopped") {
+	if !o.exits(ExitFailed) || !strings.Contains(o.err, "step 4: the loss is NaN: training stopped") {
 		t.Errorf("%v %s", o.code, o.err)
 	}
 }
@@ -110,7 +110,7 @@ func TestANaNInputIsNamed(t *testing.T) {
 		}
 		env := map[string]string{"GTC_NAN": "1"}
 		o := m.job(t, dir, env, nil, "--data", bad)
-		if want := `sample 33 of --data: input "x" holds a NaN (element 2 of the sample)`; !strings.Contains(o.err, want) || !slices.Contains(o.code, ExitFailed) {
+		if want := `sample 33 of --data: input "x" holds a NaN (element 2 of the sample)`; !strings.Contains(o.err, want) || !o.exits(ExitFailed) {
 			t.Errorf("no %q: %v %s", want, o.code, o.err)
 		}
 		o = m.job(t, dir, env, nil, "--eval-only", "--eval-data", bad)

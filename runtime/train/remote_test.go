@@ -192,7 +192,7 @@ func TestAskedForNCCL(t *testing.T) {
 			}
 			return fakeProgram(p, nil)
 		}, dir, nil, nil, "--data", data, "--steps", "3", "--checkpoint-dir=none")
-		if o.code[0] != ExitUsage || !strings.Contains(o.err, "collectives by NCCL were asked for (--comm, GTC_COMM): no NCCL here") {
+		if !o.exits(ExitUsage) || !strings.Contains(o.err, "collectives by NCCL were asked for (--comm, GTC_COMM): no NCCL here") {
 			t.Errorf("%s: exit codes %v\n%s", by, o.code, o.err)
 		}
 	}

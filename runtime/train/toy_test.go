@@ -266,6 +266,17 @@ type outcome struct {
 	out, err string // of all ranks, rank 0 first
 }
 
+// exits reports whether the job ended with code, as its launcher has it: where all ranks find the same error, those that are slower may
+// learn of it from the first instead.
+func (o outcome) exits(code int) bool {
+	for _, c := range o.code {
+		if c != code && c != ExitPeer {
+			return false
+		}
+	}
+	return slices.Contains(o.code, code)
+}
+
 // job runs all ranks of t in this process, with the same arguments.
 func (t *toy) job(tb testing.TB, dir string, env map[string]string, signals []chan os.Signal, args ...string) outcome {
 	tb.Helper()

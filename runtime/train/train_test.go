@@ -275,12 +275,12 @@ func TestAKernelsRefusalNamesTheRow(t *testing.T) {
 	m.refuse = 4
 	dir, data := m.folder(t, 50)
 	o := m.job(t, dir, nil, nil, "--data", data)
-	if o.code[0] != ExitFailed || !strings.Contains(o.err, "step 1: bucket = Grad: row 3") || !strings.Contains(o.err, "toy.py:2") {
+	if !o.exits(ExitFailed) || !strings.Contains(o.err, "step 1: bucket = Grad: row 3") || !strings.Contains(o.err, "toy.py:2") {
 		t.Errorf("%+v", o)
 	}
 	m.dp = 2
 	o = m.job(t, dir, nil, nil, "--data", data)
-	if !slices.Contains(o.code, ExitFailed) {
+	if !o.exits(ExitFailed) {
 		t.Errorf("%+v", o)
 	}
 }
@@ -292,7 +292,7 @@ func TestViews(t *testing.T) {
 	args := []string{"--data", data, "--steps", "9", "--checkpoint-dir=none"}
 	o := m.job(t, dir, map[string]string{"GTC_NAN": "1"}, nil, args...)
 	want := `step 3: GTC_NAN: the first NaN of rank 0 is element 1 of "w.next", made by @step: w.next = k1_sgd, at toy.py:3`
-	if o.code[0] != ExitFailed || !strings.Contains(o.err, want) {
+	if !o.exits(ExitFailed) || !strings.Contains(o.err, want) {
 		t.Errorf("%+v", o)
 	}
 
@@ -364,7 +364,7 @@ func TestNothingToTrain(t *testing.T) {
 		if len(events(t, o.out, "step")) != 0 || len(events(t, o.out, "save")) != 0 || len(events(t, o.out, "eval")) != 1 {
 			t.Errorf("%s 0:\n%s", flag, o.out)
 		}
-		if o := m.job(t, dir, nil, nil, "--data", data, flag, "-1"); o.code[0] != ExitUsage || !strings.Contains(o.err, "at least 0") {
+		if o := m.job(t, dir, nil, nil, "--data", data, flag, "-1"); !o.exits(ExitUsage) || !strings.Contains(o.err, "at least 0") {
 			t.Errorf("%s -1: %+v", flag, o)
 		}
 	}
@@ -405,7 +405,7 @@ func TestNotesOnWhatDiffers(t *testing.T) {
 	larger.dim, larger.sum = 6, "wood"
 	dir6, data6 := larger.folder(t, 50)
 	o = larger.job(t, dir6, nil, nil, "--data", data6, "--resume="+filepath.Join(dir, "checkpoints"))
-	if want := `"w" is f32[5] there, this program has f32[6] (made from the ONNX file of sha256`; o.code[0] != ExitUsage || !strings.Contains(o.err, want) {
+	if want := `"w" is f32[5] there, this program has f32[6] (made from the ONNX file of sha256`; !o.exits(ExitUsage) || !strings.Contains(o.err, want) {
 		t.Errorf("no %q in %s", want, o.err)
 	}
 }
