@@ -31,6 +31,7 @@ func useStandIn(t *testing.T) {
 	t.Helper()
 	os.Setenv(driver.Variable, driverFile(t)) // it is opened once for all tests
 	os.Setenv("GTC_STANDIN_ORDER", "lazy")
+	os.Setenv("GTC_STANDIN_CLOCK", "work") // the library's ways are faster than kernels
 }
 
 // standIns compile the stand-in for one of NVIDIA's libraries, of a file of testdata, once for the process.

@@ -8,6 +8,8 @@
 //	GTC_STANDIN_DEVICES  number of devices; 1
 //	GTC_STANDIN_ORDER    "lazy": a stream does nothing before somebody waits for it or asks, and graphs run what is ready
 //	                     last-made first; "random": streams pause now and then
+//	GTC_STANDIN_CLOCK    "work": time passes by what is done, 100 us for each kernel and 1 us for all else, so that what
+//	                     is chosen by its time is the same in each run
 #pragma once
 #include <stdint.h>
 
@@ -79,6 +81,7 @@ struct Op {
 	uint64_t version = 0;     // of the event
 	Stream* from = nullptr;   // which the event waited for was recorded in
 	uint64_t sequence = 0;    // there
+	double cost = 1e-6;       // seconds that it takes by the clock of work
 };
 
 // Node of a graph: it comes after those that before lists.
@@ -170,7 +173,10 @@ Result invalidate(Stream* s);
 // device_range is where a device's or registered memory with those bytes is; null when it is not.
 const Range* device_range(uintptr_t at, size_t bytes);
 
+// now is the time in seconds, of the clock that the environment has chosen; the lock is held.
 double now();
+// passed says that work of so many seconds is done.
+void passed(double seconds);
 
 }  // namespace driver
 

@@ -48,6 +48,7 @@ void perform(std::unique_lock<std::mutex>& lock, Context* c, Op& op) {
 		lock.unlock();
 		op.work(c);
 		lock.lock();
+		passed(op.cost);
 	}
 	if (op.record != nullptr) {
 		op.record->completed = std::max(op.record->completed, op.version);
