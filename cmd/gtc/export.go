@@ -17,10 +17,10 @@ func exportCommand() *cobra.Command {
 names. From a compiled folder the newest checkpoint is taken, or the initial weights when there is none. A checkpoint
 outside its compiled folder can only become safetensors.
 
-In PyTorch: model.load_state_dict(safetensors.torch.load_file(FILE), strict=False); strict=False because tied weights
-appear once and counters that ONNX does not have (num_batches_tracked) not at all. strict=False also passes over
-tensors with other names: where PyTorch's exporter merged, reordered or renamed parameters (the default dynamo export
-does so to GRU and LSTM, and folds batch normalisation), they do not return into the module, and a warning names them.`,
+In PyTorch: model.load_state_dict(safetensors.torch.load_file(FILE)). Tied weights are there under each of their names,
+buffers that nothing updates too, as far as the model's file tells their names. Where PyTorch's exporter merged, reordered or
+renamed parameters (the default dynamo export does so to GRU and LSTM, and folds batch normalisation), or left out those on
+which no result depends, a warning names them: the call then needs strict=False, which passes over them.`,
 		Example: "  gtc export gtc-out -o trained.onnx --inference\n  gtc export gtc-out/checkpoints/step-000500 -o trained.safetensors",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
@@ -67,8 +67,15 @@ func printNames(w io.Writer, rep *export.Report) {
 			len(rep.Foreign), rep.Tensors, list(rep.Foreign))
 	}
 	if len(rep.Missing) > 0 {
-		fmt.Fprintf(w, "warning: parameters of the PyTorch module that have no tensor of their name: %s. They are tied to one that has (nothing is "+
-			"lost), or the exporter folded, merged or dropped them (the module then computes something else with this state dict)\n", list(rep.Missing))
+		fmt.Fprintf(w, "warning: parameters of the PyTorch module that have no tensor: %s. The exporter folded, merged or dropped them; the "+
+			"module then computes something else with this state dict\n", list(rep.Missing))
+	}
+	if len(rep.Absent) > 0 {
+		fmt.Fprintf(w, "warning: the model's file does not hold %s of the PyTorch module, because no result depends on them or the exporter "+
+			"folded them: load_state_dict needs strict=False, gtc.load_state does not\n", list(rep.Absent))
+	}
+	if len(rep.Scoped) > 0 {
+		fmt.Fprintf(w, "note: TorchScript records one name of tied tensors; these are by the modules that read them: %s\n", list(rep.Scoped))
 	}
 	if len(rep.Foreign)+len(rep.Missing) > 0 {
 		fmt.Fprintln(w, "  note: -o FILE.onnx is exact in every case; to train under PyTorch's names export the model with "+

@@ -50,6 +50,11 @@ type Report struct {
 	Foreign []string
 	// Missing are PyTorch's parameters that the exporter folded into others or dropped.
 	Missing []string
+	// Absent are PyTorch's parameters and buffers that the model's file does not hold: no result depends on them, or
+	// the exporter folded them.
+	Absent []string
+	// Scoped are names in a state dict that the file does not record but the scopes of its nodes tell.
+	Scoped []string
 }
 
 // Run exports.
@@ -71,10 +76,8 @@ func Run(o *Options) (*Report, error) {
 		return nil, compiler.Input(err)
 	}
 	defer done()
-	rep := &Report{From: from, Step: step, Tensors: len(tensors), Format: format}
-	for _, t := range tensors {
-		rep.Bytes += len(t.Data)
-	}
+	rep := &Report{From: from, Step: step, Format: format}
+	rep.count(tensors)
 	if o.MergeLoRA {
 		if err := hasAdapters(folder); err != nil {
 			return nil, err
@@ -84,18 +87,10 @@ func Run(o *Options) (*Report, error) {
 		if tensors, err = merge(folder, tensors); err != nil {
 			return nil, err
 		}
-		rep.Tensors, rep.Bytes = len(tensors), 0
-		for _, t := range tensors {
-			rep.Bytes += len(t.Data)
-		}
+		rep.count(tensors)
 	}
 	if format == Safetensors {
-		if folder != nil {
-			if err := rep.names(folder, tensors); err != nil {
-				return nil, err
-			}
-		}
-		return rep, safetensors.WriteFile(o.Out, tensors, map[string]string{"format": "pt"})
+		return rep, writeStateDict(folder, tensors, o, rep)
 	}
 	return rep, writeONNX(folder, tensors, o)
 }
@@ -215,28 +210,6 @@ func kept(f *compiler.Folder, name string) bool {
 		}
 	}
 	return false
-}
-
-// names compares the names of tensors with those of the PyTorch module that the folder's model was exported from.
-func (r *Report) names(f *compiler.Folder, tensors []safetensors.Tensor) error {
-	opt, err := f.Options()
-	if err != nil {
-		return nil // compiled without its source: there is nothing to compare with
-	}
-	m, err := onnx.Load(opt.Model, opt.Import)
-	if err != nil {
-		return compiler.Input(err)
-	}
-	defer m.Close()
-	if _, err := m.Import(); err != nil {
-		return compiler.Input(err)
-	}
-	var names []string
-	for _, t := range tensors {
-		names = append(names, t.Name)
-	}
-	r.Foreign, r.Missing = m.CompareTorch(names)
-	return nil
 }
 
 // hasAdapters refuses --merge-lora where there is nothing that it could merge, in either format: adapters that a model brings

@@ -145,6 +145,9 @@ func (r *roles) tie(pair string) error {
 			return fmt.Errorf("--tie %q: %w", pair, err)
 		}
 		r.redirect(c, original, lay)
+		if lay == direct {
+			original.Aliases = append(slices.Clone(original.Aliases), append([]string{c.Name}, c.Aliases...)...)
+		}
 		original.Reason += fmt.Sprintf("; %q is tied to it by --tie", c.Name)
 	}
 	return nil
@@ -188,6 +191,7 @@ func (r *roles) untie(p *Parameter) {
 				continue
 			}
 			c := *p
+			p.Aliases, c.Aliases = nil, nil // whose the other names are cannot be told now
 			c.Name = fmt.Sprintf("%s.%d", p.Name, count-1)
 			c.Reason = "its own copy by --untie"
 			r.params, r.named[c.Name] = append(r.params, &c), &c

@@ -18,6 +18,8 @@ const (
 	keyBuffers    = "gtc.buffers"    // [buffers]
 	keyTied       = "gtc.tied"       // {another name of a parameter: its name here}
 	keyPadding    = "gtc.padding"    // {table of an embedding: its padding row}
+	keyTransient  = "gtc.transient"  // [buffers that the module's state dict leaves out]
+	keyUnused     = "gtc.unused"     // [parameters on which no result depends, which the file does not hold]
 	keyLoss       = "gtc.loss"       // the name of a loss
 )
 
@@ -27,6 +29,9 @@ type record struct {
 	tied  map[string][]string // initializer -> other names
 	rows  map[string]int      // table of an embedding -> its padding row
 	loss  string
+
+	unused    []string
+	transient map[string]bool // nil in files of versions that did not record it
 }
 
 // readRecord reads the record of a model; nil when there is none, or when another tool has since changed the file
@@ -53,7 +58,7 @@ func (m *Model) readRecord() *record {
 		}
 	}
 	var tied map[string]string
-	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyTied)), &tied) // for the reasons shown only
+	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyTied)), &tied) // for reasons and exported state dicts only
 	for _, other := range slices.Sorted(maps.Keys(tied)) {
 		r.tied[tied[other]] = append(r.tied[tied[other]], other)
 	}
@@ -61,6 +66,15 @@ func (m *Model) readRecord() *record {
 		m.warn("the record %s in the file's metadata names no rows; it is left aside", keyPadding)
 	}
 	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyLoss)), &r.loss)
+	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyUnused)), &r.unused)
+	if text := metaValue(m.Proto.MetadataProps, keyTransient); text != "" {
+		var names []string
+		_ = json.Unmarshal([]byte(text), &names)
+		r.transient = map[string]bool{}
+		for _, n := range names {
+			r.transient[n] = true
+		}
+	}
 	return r
 }
 
@@ -87,7 +101,9 @@ func (r *roles) fromRecord(rec *record) {
 				}
 			}
 		}
-		r.byName[t.name] = &source{leafOf(r.add(t, t.name, direct, role, reason))}
+		p := r.add(t, t.name, direct, role, reason)
+		p.Aliases = rec.tied[t.name]
+		r.byName[t.name] = &source{leafOf(p)}
 	}
 }
 

@@ -127,6 +127,9 @@ func (m *Model) decideRoles() (r *roles, err error) {
 	r.unmergeByNode()
 	r.restoreBiases()
 	r.warnLost()
+	if m.torchScript() {
+		r.tellScoped()
+	}
 	return r.finished()
 }
 

@@ -3,7 +3,6 @@ package onnx
 import (
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
@@ -85,17 +84,19 @@ func (c fxCall) is(names ...string) bool {
 type torchInfo struct {
 	// params and buffers map fx placeholder names (p_layers_0_weight) to PyTorch names (layers.0.weight).
 	params, buffers map[string]string
+	// persistent are the buffers that the module's state dict has.
+	persistent map[string]bool
 	// kinds maps initializer names to PARAMETER, BUFFER or CONSTANT_TENSOR.
 	kinds map[string]string
 	// from maps initializers that the exporter folded to the names of the tensors that it folded them from.
 	from map[string][]string
 }
 
-var signatureRE = regexp.MustCompile(`(?m)^\s*(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR)\s+target='([^']+)'`)
+var signatureRE = regexp.MustCompile(`(?m)^\s*(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR)\s+target='([^']+)'(?: persistent=(\w+))?`)
 
 func readTorch(m *onnxpb.ModelProto) torchInfo {
 	t := torchInfo{params: map[string]string{}, buffers: map[string]string{}, kinds: map[string]string{},
-		from: map[string][]string{}}
+		from: map[string][]string{}, persistent: map[string]bool{}}
 	sig := metaValue(m.MetadataProps, keySignature)
 	if sig == "" {
 		sig = metaValue(m.Graph.MetadataProps, keySignature)
@@ -108,6 +109,7 @@ func readTorch(m *onnxpb.ModelProto) torchInfo {
 		default:
 			t.buffers[f[1]] = f[3]
 			t.kinds[f[3]] = f[2]
+			t.persistent[f[3]] = f[4] == "True"
 		}
 	}
 	for _, v := range m.Graph.ValueInfo {
@@ -126,7 +128,7 @@ func (t torchInfo) known() bool { return len(t.params) > 0 }
 
 // CompareTorch compares the names of tensors with those of the PyTorch module that the model was exported from, after
 // Import: foreign are those that the module has no tensor of, missing the module's trained parameters without a tensor.
-// Tied parameters are missing under their second name; they do not count when the tensor that they are tied to is there.
+// Beside gives the second names of tied ones.
 // The dynamo exporters record the module's names. TorchScript does not: there, names of its own form (onnx::MatMul_12)
 // are foreign, and nothing is known to be missing.
 func (m *Model) CompareTorch(names []string) (foreign, missing []string) {
@@ -158,13 +160,11 @@ func (m *Model) CompareTorch(names []string) (foreign, missing []string) {
 			foreign = append(foreign, n)
 		}
 	}
-	tied := ""
 	for _, p := range m.Parameters() {
-		tied += p.Reason + "\n"
 		has[p.Name] = true // one that is frozen is not exported and has not changed
 	}
 	for _, n := range m.torch.params {
-		if !has[n] && !strings.Contains(tied, strconv.Quote(n)) {
+		if !has[n] {
 			missing = append(missing, n)
 		}
 	}

@@ -7,7 +7,8 @@ The record is in ModelProto.metadata_props, each value JSON; gtc's importer read
     gtc.frozen      [names of the initializers that are parameters with requires_grad=False]
     gtc.buffers     [names of the initializers that are buffers; running statistics of batch normalisation among them]
     gtc.tied        {another name of a parameter or buffer: its name in the file}
-    gtc.unused      [parameters that no result depends on and that the file therefore does not hold]
+    gtc.transient   [names of the buffers among these that the module's state dict leaves out (persistent=False)]
+    gtc.unused      [parameters and buffers of the state dict that no result depends on and that the file therefore does not hold]
     gtc.padding     {name of an embedding's table: its padding row}
     gtc.loss        "graph" (the output is the loss), or the name of gtc's loss; absent: `gtc compile --loss` says
 
@@ -48,12 +49,20 @@ def finish(proto, flat, unused, report):
             report.frozen.append(shown(name))
     report.buffers = [shown(n) for n, _ in flat.named_buffers() if shown(n) in held]
     report.tied = {a: b for a, b in report.tied.items() if b in held}
+    kept = {n for n in flat.model.state_dict() if not n.endswith("num_batches_tracked")}  # this one PyTorch fills in
+    report.unused += [n for n, _ in flat.model.named_buffers() if n in kept and n not in held]
     unread(proto, flat, report)
     check_values(proto, flat, report)
     report.padding = padding_rows(flat.model, held)
     batch_norms(proto, flat, report)
     dropouts(proto, flat, report)
-    record(proto, report)
+    record(proto, flat, report)
+
+
+def transient(model):
+    """Names of the buffers that the module's state dict leaves out."""
+    kept = set(model.state_dict(keep_vars=True))
+    return [n for n, _ in model.named_buffers(remove_duplicate=False) if n not in kept]
 
 
 def unread(proto, flat, report):
@@ -280,7 +289,7 @@ def values(proto):
     return {o for g in subgraphs(proto.graph) for n in g.node for o in n.output} | {i.name for i in proto.graph.initializer}
 
 
-def record(proto, report):
+def record(proto, flat, report):
     """Writes the gtc.* keys."""
     entries = {
         "gtc.export": {"version": 1, "exporter": report.exporter, "torch": torch.__version__.split("+")[0]},
@@ -288,6 +297,7 @@ def record(proto, report):
         "gtc.frozen": report.frozen,
         "gtc.buffers": report.buffers,
         "gtc.tied": report.tied,
+        "gtc.transient": [n for n in report.buffers if n in transient(flat.model)],
         "gtc.unused": report.unused,
     }
     if report.padding:

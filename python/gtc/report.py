@@ -18,7 +18,7 @@ class Report:
     buffers: list = dataclasses.field(default_factory=list)
     tied: dict = dataclasses.field(default_factory=dict)  # other names of parameters -> the name in the file
     padding: dict = dataclasses.field(default_factory=dict)  # tables of embeddings -> the row of their padding_idx
-    unused: list = dataclasses.field(default_factory=list)  # parameters that no result depends on
+    unused: list = dataclasses.field(default_factory=list)  # parameters and buffers that no result depends on
     inputs: list = dataclasses.field(default_factory=list)  # names, targets of a loss in the graph last
     loss: str = ""  # what `gtc compile` takes when --loss is not given
     lost: list = dataclasses.field(default_factory=list)

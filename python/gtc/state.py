@@ -70,7 +70,7 @@ def read(path):
     if path.is_file():
         if path.suffix == ".onnx":
             return *read_onnx(path), path
-        return drop_training(read_safetensors(path)), set(), path
+        return drop_training(read_safetensors(path)), set(json.loads(metadata(path).get("gtc.unused", "[]"))), path
     folder, unused = path, set()
     if (path / "gtc.json").exists():
         unused = unused_in(path)
@@ -121,6 +121,16 @@ def read_onnx(path, tensors=True):
         wanted = {*record["gtc.parameters"], *record.get("gtc.frozen", []), *record.get("gtc.buffers", [])}
     found = {i.name: torch.from_numpy(numpy_helper.to_array(i).copy()) for i in model.graph.initializer if wanted is None or i.name in wanted}
     return found, unused
+
+
+def metadata(path):
+    """What a safetensors file says of itself, text by name; nothing when it is damaged, which reading it tells."""
+    with open(path, "rb") as file:
+        try:
+            (size,) = struct.unpack("<Q", file.read(8))
+            return json.loads(file.read(min(size, 1 << 28))).get("__metadata__", {})
+        except (struct.error, ValueError, AttributeError):
+            return {}
 
 
 def read_safetensors(path):
