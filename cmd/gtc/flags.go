@@ -21,6 +21,8 @@ type modelFlags struct {
 	opt  compiler.Options
 	dims []string
 
+	values []string
+
 	lora     []string
 	betas    string
 	bucketMB float64
@@ -35,7 +37,8 @@ type modelFlags struct {
 func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
 	m.set = fs
 	i, p := &m.opt.Import, &m.opt.Pass
-	fs.StringArrayVar(&m.dims, "dim", nil, "bind an open dimension of the model: `NAME=N`, or INPUT[k]=N where the file gives dimension k no name; may be repeated")
+	fs.StringArrayVar(&m.dims, "dim", nil, "bind an open dimension of the model: `NAME=N`, or INPUT[k]=N where the file gives dimension k no name, or all of an input, also where the file gives none: INPUT=4x16 (INPUT=scalar for none); may be repeated")
+	fs.StringArrayVar(&m.values, "value", nil, "bind an input whose contents decide shapes or numbers of steps: `NAME=3`, or NAME=2,3 where it has several; it is a constant of the program then, not an input. May be repeated")
 	fs.IntVar(&i.Batch, "batch", 0, "leading dimension of every input that has an open one: the global batch, samples a step")
 	fs.Var(&roleFlag{rules: &i.Roles, train: true}, "train", "train the initializers that match `GLOB`, whatever their role; may be repeated. A later --train or --freeze goes over an earlier one: --freeze '*' --train 'lora_*'")
 	fs.Var(&roleFlag{rules: &i.Roles}, "freeze", "do not train the parameters that match `GLOB`; a batch normalisation whose scale is frozen keeps its statistics")
@@ -128,14 +131,8 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	}
 	o := &m.opt
 	o.Model = path
-	o.Import.Dims = map[string]int{}
-	for _, d := range m.dims {
-		name, text, ok := strings.Cut(d, "=")
-		n, err := strconv.Atoi(text)
-		if !ok || name == "" || err != nil || n < 0 {
-			return nil, compiler.Input(fmt.Errorf("--dim %q: write NAME=N with N a number of 0 or more", d))
-		}
-		o.Import.Dims[name] = n
+	if err := m.inputFlags(); err != nil {
+		return nil, compiler.Input(err)
 	}
 	if m.lossScale != "" && m.lossScale != "dynamic" {
 		n, err := strconv.ParseFloat(m.lossScale, 64)

@@ -70,7 +70,7 @@ func indicesOutOfRange() (m *ir.Module, args map[string]map[string]*ir.Array, ro
 			return ops.GatherND(b, in(f32(2, 3)), idx, 0)
 		}},
 		{"scatter_nd", []int64{1, 0, 2, 0}, []int{2, 2}, 1, func(b *ir.Builder, idx *ir.Value, in func(t ir.Type) *ir.Value) *ir.Value {
-			return ops.ScatterND(b, in(f32(2, 3, 2)), idx, in(f32(2, 2)), "add")
+			return ops.ScatterND(b, in(f32(2, 3, 2)), idx, in(f32(2, 2)), 0, "add")
 		}},
 		{"gather", []int64{4, -5, 9}, []int{3}, 2, func(b *ir.Builder, idx *ir.Value, in func(t ir.Type) *ir.Value) *ir.Value {
 			return ops.Gather(b, in(ir.T(dtype.U8, 2, 5)), idx, 1)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,6 +156,10 @@ func bind(o *compiler.Options, ref *npz.File) error {
 	for name, n := range o.Import.Dims {
 		dims[name] = n
 	}
+	shapes := maps.Clone(o.Import.Shapes)
+	if shapes == nil {
+		shapes = map[string][]int{}
+	}
 	for i, in := range m.Inputs() {
 		key := in.Name
 		if !has(ref, key) {
@@ -164,13 +169,16 @@ func bind(o *compiler.Options, ref *npz.File) error {
 		if err != nil {
 			return compiler.Input(fmt.Errorf("%s: no array for input %q: %w", ref.Path(), in.Name, err))
 		}
+		if t := in.Type.GetTensorType(); t != nil && t.Shape == nil {
+			shapes[in.Name] = h.Shape
+		}
 		for d, open := range in.Open {
 			if _, bound := dims[open]; open != "" && !bound && len(h.Shape) == len(in.Open) && !(d == 0 && o.Import.Batch > 0) {
 				dims[open] = h.Shape[d]
 			}
 		}
 	}
-	o.Import.Dims = dims
+	o.Import.Dims, o.Import.Shapes = dims, shapes
 	if o.Pass.Loss == "" {
 		o.Pass.Loss = guessLoss(ref)
 	}

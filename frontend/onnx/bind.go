@@ -70,7 +70,12 @@ func (m *Model) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (ir.Ty
 		return ir.Type{}, fmt.Errorf("input %q: %w", in.GetName(), err)
 	}
 	if tt.Shape == nil {
-		return ir.Type{}, fmt.Errorf("input %q has no shape; export with a known number of dimensions", in.GetName())
+		if !d.IsFloat() {
+			return ir.Type{}, fmt.Errorf("input %q has no shape in the file: give its dimensions, as in --dim %[1]s=4 (--dim %[1]s=scalar for none), "+
+				"or, where it decides a shape or a number of steps, its contents, as in --value %[1]s=3", in.GetName())
+		}
+		return ir.Type{}, fmt.Errorf("input %q has no shape in the file: give its dimensions, as in --dim %[1]s=4x16 (--dim %[1]s=scalar for none), "+
+			"or export with a known number of dimensions", in.GetName())
 	}
 	t := ir.Type{DType: d}
 	for i, dim := range tt.Shape.Dim {

@@ -48,6 +48,9 @@ func (m *Model) index() (err error) {
 			return err
 		}
 	}
+	if err := m.give(); err != nil {
+		return err
+	}
 	in := m.inliner()
 	if err := in.list(g.Node, scope{opset: m.opset}, 0); err != nil {
 		return err

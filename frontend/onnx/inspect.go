@@ -120,6 +120,9 @@ func (m *Model) bindOpen() openDims {
 		dims = map[string]int{}
 	}
 	for _, in := range m.inputs {
+		if m.opts.Fixed[in.GetName()] != nil {
+			continue
+		}
 		for i, d := range in.Type.GetTensorType().GetShape().GetDim() {
 			name := openName(in.GetName(), i, d)
 			if v, ok := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue >= 0 {

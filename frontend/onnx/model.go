@@ -26,6 +26,11 @@ const (
 type Options struct {
 	// Dims binds symbolic dimensions by name (--dim seq=128).
 	Dims map[string]int
+	// Shapes gives the dimensions of inputs by name (--dim x=4x16): of those for which the file has none, and of open ones.
+	Shapes map[string][]int `json:",omitempty"`
+	// Values gives the contents of inputs that must be known when compiling, such as trip counts, as numbers with commas
+	// between (--value n=3). They are constants of the program, not its inputs.
+	Values map[string]string `json:",omitempty"`
 	// Batch, when positive, is the leading dimension of every input that has one (--batch 32).
 	Batch int
 	// Train, Freeze and Untie are globs over initializer names, Tie holds "copy=original" pairs of globs

@@ -165,7 +165,7 @@ func (w *walker) placed(n *node, x *val, dims []int, axis int) *val {
 func (w *walker) tiles(n *node, in []*val) []*val {
 	count, axis := w.array(in[1]), w.array(in[2])
 	if count == nil || axis == nil || count.Type.Elems() != 1 || axis.Type.Elems() != 1 {
-		n.fail("the number of tiles and the axis must be known when compiling")
+		n.fail("the number of tiles and the axis must be known when compiling%s", w.hintValue(in[1:]...))
 	}
 	number := func(a *ir.Array) int64 {
 		if a.F != nil {

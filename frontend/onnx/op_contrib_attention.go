@@ -358,7 +358,7 @@ func (w *walker) wholeCache(n *node, seqlens *val, total int) {
 	}
 	a := w.array(seqlens)
 	if a == nil {
-		n.fail("past keys need seqlens_k to be known when compiling: give it as a fixed input")
+		n.fail("past keys need seqlens_k to be known when compiling%s", w.hintValue(seqlens))
 	}
 	for _, l := range toInts(n, a) {
 		if l+1 != total {

@@ -93,11 +93,10 @@ func importGatherND(w *walker, n *node, in []*val) []*val {
 		}
 		counts = counts && flat.I[i] == int64(i)
 	}
-	x := ops.Reshape(w.b, w.value(in[0]), slices.Concat([]int{rows}, d[depth:]))
 	if counts {
-		return outs(ops.Reshape(w.b, x, want))
+		return outs(ops.Reshape(w.b, w.value(in[0]), want))
 	}
-	return outs(ops.Gather(w.b, x, ops.Const(w.b, flat.Tensor()), 0))
+	return outs(ops.GatherND(w.b, w.value(in[0]), w.value(in[1]), 0)) // known ones become a gather, or places of each sample, in recognize
 }
 
 // reduction is the attribute of that name, as ops.Scatter wants it.
@@ -125,45 +124,37 @@ func importScatterND(w *walker, n *node, in []*val) []*val {
 		n.fail("indices %s do not fit data %s", in[1].t, in[0].t)
 	}
 	w.vectorsInside(n, in[1], d[:id[len(id)-1]])
-	return outs(ops.ScatterND(w.b, w.value(in[0]), w.value(in[1]), w.value(in[2]), n.reduction()))
+	return outs(ops.ScatterND(w.b, w.value(in[0]), w.value(in[1]), w.value(in[2]), 0, n.reduction()))
 }
 
-// importTensorScatter writes each sample's update into its cache from its write index on, along the axis: rows of the
-// cache seen as [prefix, seq, rest], at prefix*seq + index.
+// importTensorScatter writes each sample's update into its cache from its write index on, along the axis; the dims before
+// the axis index nothing.
 func importTensorScatter(w *walker, n *node, in []*val) []*val {
 	d, u := in[0].t.Dims, in[1].t.Dims
 	axis := n.dim(n.int("axis", -2), len(d))
 	if axis == 0 || len(u) != len(d) || !slices.Equal(with(u, axis, d[axis]), d) || u[axis] > d[axis] {
 		n.fail("updates %s do not fit the cache %s along axis %d", in[1].t, in[0].t, axis)
 	}
-	seq, steps, prefix := d[axis], u[axis], ir.Product(d[:axis])
-	lanes := []int{d[0], prefix / max(d[0], 1), steps}
-	at := ops.Iota(w.b, dtype.I64, lanes, 2)
+	lanes := slices.Clone(u[:axis+1])
+	at := ops.Iota(w.b, dtype.I64, lanes, axis)
 	if len(in) > 2 && in[2] != nil {
 		if !slices.Equal(in[2].t.Dims, d[:1]) || !in[2].t.DType.IsInt() {
 			n.fail("write indices are %s, want %d integers", in[2].t, d[0])
 		}
-		start := ops.Reshape(w.b, ops.Cast(w.b, w.value(in[2]), dtype.I64), []int{d[0], 1, 1})
+		one := slices.Concat(d[:1], slices.Repeat([]int{1}, axis))
+		start := ops.Reshape(w.b, ops.Cast(w.b, w.value(in[2]), dtype.I64), one)
 		at = ops.Add(w.b, at, ops.Expand(w.b, start, lanes))
 	}
-	size := ops.ScalarLike(w.b, at, float64(seq))
-	bad := ops.Lt(w.b, at, ops.Zeros(w.b, at.Type))
+	size := ops.ScalarLike(w.b, at, float64(d[axis]))
 	switch mode := n.str("mode", "linear"); mode {
-	case "linear":
-		bad = ops.Or(w.b, bad, ops.Ge(w.b, at, size))
+	case "linear": // negative ones do not count from the end
+		at = ops.Where(w.b, ops.Lt(w.b, at, ops.Zeros(w.b, at.Type)), size, at)
 	case "circular":
 		at = ops.Mod(w.b, at, size)
 	default:
 		n.fail("mode %q", mode)
 	}
-	lane := ops.Reshape(w.b, ops.Iota(w.b, dtype.I64, []int{prefix}, 0), []int{lanes[0], lanes[1], 1})
-	at = ops.Add(w.b, at, ops.Expand(w.b, ops.MulScalar(w.b, lane, float64(seq)), lanes))
-	at = ops.Where(w.b, bad, ops.ScalarLike(w.b, at, float64(prefix*seq)), at)
-	flat := func(x *val, rows int) *ir.Value {
-		return ops.Reshape(w.b, w.value(x), slices.Concat([]int{rows}, d[axis+1:]))
-	}
-	y := ops.Scatter(w.b, flat(in[0], prefix*seq), ops.Reshape(w.b, at, []int{prefix * steps}), flat(in[1], prefix*steps), "")
-	return outs(ops.Reshape(w.b, y, d))
+	return outs(ops.ScatterND(w.b, w.value(in[0]), ops.Reshape(w.b, at, append(lanes, 1)), w.value(in[1]), axis, ""))
 }
 
 // with is dims with one of them replaced.

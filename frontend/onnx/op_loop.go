@@ -81,13 +81,13 @@ func importLoop(w *walker, n *node, in []*val) []*val {
 	}
 	for i := int64(0); i < count && !l.stopped; i++ {
 		if l.alive != nil && count > maxUnrolledOps {
-			n.fail("the condition depends on the model's inputs or parameters and nothing bounds the number of steps; " +
-				"give the loop a known trip count")
+			n.fail("the condition depends on the model's inputs or parameters and nothing bounds the number of steps; "+
+				"give the loop a known trip count%s", w.hintValue(&val{v: l.alive}))
 		}
 		l.step(i)
 	}
 	if l.alive != nil && len(l.scans) > 0 {
-		n.fail("the number of steps depends on the model's inputs or parameters, and with it the size of its scan outputs")
+		n.fail("the number of steps depends on the model's inputs or parameters, and with it the size of its scan outputs%s", w.hintValue(&val{v: l.alive}))
 	}
 	out := l.carried
 	for i, parts := range l.scans {

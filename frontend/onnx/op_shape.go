@@ -40,7 +40,7 @@ func (w *walker) known(n *node, in []*val, i int) *ir.Array {
 	}
 	a := w.array(in[i])
 	if a == nil {
-		n.fail("operand %d, %q, must be known when compiling, but it depends on the model's inputs or parameters", i, n.in[i])
+		n.fail("operand %d, %q, must be known when compiling, but it depends on the model's inputs or parameters%s", i, n.in[i], w.hintValue(in[i]))
 	}
 	return a
 }

@@ -16,10 +16,13 @@ type Input struct {
 	Type *onnxpb.TypeProto
 }
 
-// Inputs lists the graph's inputs in order, without initializers.
+// Inputs lists the graph's inputs in order, without initializers and those that Options.Values binds.
 func (m *Model) Inputs() []Input {
 	var out []Input
 	for _, in := range m.inputs {
+		if _, bound := m.opts.Values[in.GetName()]; bound {
+			continue
+		}
 		i := Input{Name: in.GetName(), Type: in.Type}
 		for k, d := range in.Type.GetTensorType().GetShape().GetDim() {
 			i.Open = append(i.Open, openName(in.GetName(), k, d))

@@ -508,7 +508,7 @@ func (w *walker) unknown(n *node, in []*val) string {
 			names = append(names, fmt.Sprintf("%q", n.in[i]))
 		}
 	}
-	return strings.Join(names, ", ") + " depends on the model's inputs or parameters"
+	return strings.Join(names, ", ") + " depends on the model's inputs or parameters" + w.hintValue(in...)
 }
 
 // fold evaluates n on the host when all its operands are known; nil when it cannot.

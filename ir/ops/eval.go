@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"math"
+
 	"github.com/gtc-compiler/gtc/ir"
 )
 
@@ -33,6 +35,13 @@ func copyElem(dst *ir.Array, i int, src *ir.Array, j int) {
 		dst.F[i] = src.F[j]
 	} else {
 		dst.I[i] = src.I[j]
+	}
+}
+
+// noElem puts NaN where an index is out of range, at which programs stop; integers have none, and get 0.
+func noElem(dst *ir.Array, i int) {
+	if i < len(dst.F) {
+		dst.F[i] = math.NaN()
 	}
 }
 

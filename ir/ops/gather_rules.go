@@ -79,6 +79,8 @@ func defineGather() {
 				outer, i, w := e/(n*width), e/width%n, e%width
 				if p := position(x[1].I[i], size); p >= 0 {
 					copyElem(out, e, x[0], (outer*size+p)*width+w)
+				} else {
+					noElem(out, e)
 				}
 			}
 			return out

@@ -14,7 +14,6 @@ import (
 func init() {
 	defineScatter()
 	defineScatterElements()
-	defineGatherND()
 }
 
 // join combines an update with what is there.
@@ -245,85 +244,4 @@ func defineScatterElements() {
 					Attrs: ScatterElementsAttrs{0, "max"}, Limit: 4})
 		},
 	})
-}
-
-func defineGatherND() {
-	GatherNDDef.Define(ir.Rules{
-		Attrs: GatherNDAttrs{}, Operands: 2, Infer: inferGatherND,
-		Doc: "places of operand 0 that the vectors in the last dim of operand 1 name; the first Batch dims are shared",
-		Factors: func(op *ir.Op) factor.Rule {
-			var m ruleMaker
-			x, idx, n := in(op, 0), in(op, 1), op.Attrs.(GatherNDAttrs).Batch
-			last := len(idx) - 1
-			batch := m.addAll("b", x[:n], factor.Free)
-			table := m.addAll("v", x[n:n+idx[last]], factor.Blocked)
-			rest, at := m.addAll("z", x[n+idx[last]:], factor.Free), m.addAll("i", idx[n:last], factor.Free)
-			depth := m.add("k", idx[last], factor.Blocked)
-			return m.rule([][]factor.Dim{slices.Concat(batch, table, rest), slices.Concat(batch, at, []factor.Dim{depth})},
-				slices.Concat(batch, at, rest))
-		},
-		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
-			f := newGatherNDForm(b, op)
-			dx := ScatterAdd(b, f.at, Reshape(b, dy[0], append([]int{f.n}, f.rest...)), 0, f.rows)
-			return []*ir.Value{Reshape(b, dx, in(op, 0)), nil}
-		},
-		Eval: one(func(op *ir.Op, x []*ir.Array) *ir.Array {
-			out, n := ir.NewArray(op.Out[0].Type), op.Attrs.(GatherNDAttrs).Batch
-			dims, id := in(op, 0), in(op, 1)
-			k := id[len(id)-1]
-			strides, width := ir.Strides(dims), ir.Product(dims[n+k:])
-			each(id[:len(id)-1], func(index []int, i int) {
-				from := dot(index, strides[:n])
-				for d := range k {
-					p := position(x[1].I[i*k+d], dims[n+d])
-					if p < 0 {
-						return
-					}
-					from += p * strides[n+d]
-				}
-				for w := range width {
-					copyElem(out, i*width+w, x[0], from+w)
-				}
-			})
-			return out
-		}),
-		Decompose: func(b *ir.Builder, op *ir.Op) []*ir.Value {
-			f := newGatherNDForm(b, op)
-			y := Gather(b, Reshape(b, op.In[0], append([]int{f.rows}, f.rest...)), f.at, 0)
-			return []*ir.Value{Reshape(b, y, outDims(op)[0])}
-		},
-		Samples: func(*rand.Rand) []ir.Sample {
-			return []ir.Sample{
-				indexed(sample(GatherNDAttrs{}, []int{4, 4, 2}, []int{3, 2}), 1, 4),
-				indexed(sample(GatherNDAttrs{}, []int{4, 3}, []int{2, 2, 1}), 1, 4),
-				indexed(sample(GatherNDAttrs{1}, []int{2, 4, 2}, []int{2, 3, 1}), 1, 4),
-				indexed(sample(GatherNDAttrs{2}, []int{2, 2, 4}, []int{2, 2, 1}), 1, 4),
-			}
-		},
-	})
-}
-
-// gatherNDForm is a gather_nd as a gather of rows: n positions at, of rows whose dims are rest.
-type gatherNDForm struct {
-	at      *ir.Value
-	n, rows int
-	rest    []int
-}
-
-func newGatherNDForm(b *ir.Builder, op *ir.Op) gatherNDForm {
-	x, idx, n := op.In[0].Type.Dims, op.In[1], op.Attrs.(GatherNDAttrs).Batch
-	id := idx.Type.Dims
-	k := id[len(id)-1]
-	at := joinIndices(b, idx, x[n:n+k])
-	inner, lead := ir.Product(x[n:n+k]), id[:len(id)-1]
-	f := gatherNDForm{n: ir.Product(lead), rows: ir.Product(x[:n]) * inner, rest: x[n+k:]}
-	if n > 0 { // each batch indexes its own block
-		bad := Ge(b, at, ScalarLike(b, at, float64(inner)))
-		for d, s := range ir.Strides(x[:n]) {
-			at = Add(b, at, MulScalar(b, Iota(b, dtype.I64, lead, d), float64(s*inner)))
-		}
-		at = Where(b, bad, ScalarLike(b, at, float64(f.rows)), at)
-	}
-	f.at = Reshape(b, at, []int{f.n})
-	return f
 }

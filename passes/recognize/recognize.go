@@ -18,6 +18,7 @@
 //	log(softmax(x)); its picked element       log_softmax; xent
 //	x·w + row                                 matmul with bias
 //	max_pool(relu(x + a number per channel))  the same with max_pool(x) innermost
+//	h[arange(B), i], rows b*T + i of [B*T,…]  gather_nd, scatter_nd in each sample
 //
 // Each match leaves a remark, and each softmax that is nearly an attention leaves one that says what kept it
 // from being one. Rotary embedding is pointwise and stays as it is.
@@ -40,7 +41,8 @@ func Run(c *pass.Context) (err error) {
 	if f == nil {
 		return fmt.Errorf("there is no @forward to look at")
 	}
-	m := &matcher{c: c, uses: f.Uses(), trained: trained(f), fixed: map[*ir.Value]bool{}, hiding: map[*ir.Value]bool{}}
+	m := &matcher{c: c, uses: f.Uses(), trained: trained(f), fixed: map[*ir.Value]bool{}, hiding: map[*ir.Value]bool{},
+		places: map[*ir.Value]*places{}, made: map[*ir.Value]int{}}
 	for _, r := range f.Results {
 		m.uses[r.Value] = append(m.uses[r.Value], nil)
 	}
@@ -60,6 +62,9 @@ type matcher struct {
 	// whether they are made of zeros and hidden scores only.
 	masks         []*known
 	fixed, hiding map[*ir.Value]bool
+
+	places map[*ir.Value]*places // see placesOf
+	made   map[*ir.Value]int     // see sources
 }
 
 // trained marks the values that depend on a trained parameter.
@@ -87,6 +92,8 @@ func (m *matcher) step(b *ir.Builder, op *ir.Op) []*ir.Value {
 	switch op.Def {
 	case ops.MaxPoolDef:
 		return m.pool(b, op)
+	case ops.GatherDef, ops.GatherNDDef, ops.ScatterNDDef:
+		return m.perSample(b, op)
 	case ops.MatMulDef:
 		v = m.attention(b, op)
 	case ops.AddDef:

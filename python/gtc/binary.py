@@ -43,7 +43,7 @@ def arguments(flags):
         if value is None:
             continue
         if isinstance(value, dict):
-            values = [f"{k}={text(v)}" for k, v in value.items()]
+            values = [f"{k}={text(listed(v, 'x' if key == 'dim' else ','))}" for k, v in value.items()]
         elif isinstance(value, (list, tuple)):
             values = [text(v) for v in value]
         elif isinstance(value, bool):
@@ -54,6 +54,11 @@ def arguments(flags):
         for v in values:
             out += [f"{flag}={v}"] if v.startswith("-") else [flag, v]
     return out
+
+
+def listed(value, by):
+    """The members of a tuple or list in one word: dim={"x": (4, 16)} is --dim x=4x16, value={"n": (2, 3)} is --value n=2,3."""
+    return (by.join(text(v) for v in value) or "scalar") if isinstance(value, (list, tuple)) else value
 
 
 def text(value):

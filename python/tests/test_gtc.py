@@ -266,8 +266,8 @@ class Names(unittest.TestCase):
         self.assertEqual(list(model.graph.node[1].attribute[0].g.node[0].input), ["w"])
 
     def test_flags(self):
-        flags = binary.arguments(dict(dp=2, sync_bn=True, tie=["a=b", "c=d"], dim={"seq": 8}, total_steps=None, shuffle=False, precision=torch.bfloat16, ignore_index=-1, transform=("x=identity",)))
-        self.assertEqual(flags, ["--dp", "2", "--sync-bn", "--tie", "a=b", "--tie", "c=d", "--dim", "seq=8", "--shuffle=false", "--precision", "bf16", "--ignore-index=-1", "--transform", "x=identity"])
+        flags = binary.arguments(dict(dp=2, sync_bn=True, tie=["a=b", "c=d"], dim={"seq": 8, "x": (4, 16), "s": ()}, value={"n": 3, "sizes": [2, 3]}, total_steps=None, shuffle=False, precision=torch.bfloat16, ignore_index=-1, transform=("x=identity",)))
+        self.assertEqual(flags, ["--dp", "2", "--sync-bn", "--tie", "a=b", "--tie", "c=d", "--dim", "seq=8", "--dim", "x=4x16", "--dim", "s=scalar", "--value", "n=3", "--value", "sizes=2,3", "--shuffle=false", "--precision", "bf16", "--ignore-index=-1", "--transform", "x=identity"])
 
     def test_wrong_uses_are_told(self):
         with mock.patch.dict(os.environ, GTC="/no/such/gtc"), self.assertRaisesRegex(gtc.GtcError, "/no/such/gtc, which is not a program"):

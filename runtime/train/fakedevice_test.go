@@ -32,6 +32,8 @@ type fake struct {
 	launches atomic.Int64
 	graphed  atomic.Int64 // graphs launched
 	breaks   int64        // the launch that breaks the device, 0 none
+	tells    int64        // the call of a stream that finds it broken, 0 none in particular
+	calls    int64        // of streams
 	noGraphs bool
 	onGraph  func()
 	lost     atomic.Bool
@@ -187,6 +189,9 @@ func (s *fakeStream) do(f func()) error {
 	d := s.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.calls++; d.calls == d.tells {
+		d.lost.Store(true)
+	}
 	if d.lost.Load() {
 		return errFakeLost
 	}

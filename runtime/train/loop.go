@@ -344,7 +344,7 @@ func (t *trainer) failed(err error) error {
 	if errors.As(err, &row) && (row.input != "" || row.from != "") && t.loader != nil {
 		return fmt.Errorf("step %d: sample %d of --data: %w", t.step+1, t.sample(min(row.micro, t.feed.calls-1), row.sample), err)
 	}
-	return fmt.Errorf("step %d: %w", t.step+1, err)
+	return fmt.Errorf("step %d: %w", t.step+1, t.m.broken(t.last, nil, err))
 }
 
 // sample is the place in the data of a row of this rank's micro-batch of the present step.

@@ -177,7 +177,7 @@ func (p *pacer) catch(all bool) error {
 	if all && p.t.lr != nil { // of the last step, before anything else is where it lies
 		rate, err := p.t.m.scalar(p.t.lr)
 		if err != nil {
-			return p.t.failed(p.t.m.broken(p.t.last, nil, err))
+			return p.t.failed(err)
 		}
 		p.t.rate = rate
 	}
@@ -188,7 +188,7 @@ func (p *pacer) catch(all bool) error {
 			}
 			over, err := p.t.m.dev.Done(p.ring[p.seen%pace].over)
 			if err != nil {
-				return p.t.failed(p.t.m.broken(p.t.last, nil, err))
+				return p.t.failed(err)
 			}
 			if !over {
 				return nil
@@ -206,7 +206,7 @@ func (p *pacer) look() error {
 	t, m := p.t, p.t.m
 	past := &p.ring[p.seen%pace]
 	if err := m.until(func() (bool, error) { return m.dev.Done(past.over) }); err != nil {
-		return t.failed(m.broken(t.last, nil, err))
+		return t.failed(err)
 	}
 	p.seen++
 	for i := range t.actions {
@@ -265,7 +265,7 @@ func (p *pacer) fetch() error {
 	t, m := p.t, p.t.m
 	if p.ahead != nil { // its copy is over before the next one's begins
 		if err := m.until(func() (bool, error) { return m.dev.Done(p.uploaded) }); err != nil {
-			return t.failed(m.broken(t.last, nil, err))
+			return t.failed(err)
 		}
 		p.ahead.Release()
 		p.ahead = nil
@@ -321,7 +321,7 @@ func (p *pacer) fixed(batch []npz.Array) error {
 		return t.failed(err)
 	}
 	if err := m.wait(m.remote.main); err != nil {
-		return t.failed(m.broken(t.last, nil, err))
+		return t.failed(err)
 	}
 	for i := range t.actions {
 		if err := m.lookAtWords(t.actions[i].f, t.actions[i].micro); err != nil {

@@ -337,10 +337,8 @@ func (e *brokenError) Unwrap() error { return e.err }
 // broken says where a device failed. Kernels run later than they are queued, so the call is known only when each is waited for.
 func (m *machine) broken(f *function, s *step, err error) error {
 	var failure device.Failure
-	if err == nil {
-		return nil
-	}
-	if !errors.As(err, &failure) {
+	var told *brokenError
+	if err == nil || !errors.As(err, &failure) || errors.As(err, &told) {
 		return err
 	}
 	e := &brokenError{function: f.name, err: err}

@@ -85,6 +85,12 @@ func TestBrokenDevice(t *testing.T) {
 			t.Errorf("GTC_DEBUG=%s: exit code %d\n%s", env, o.code[0], o.err)
 		}
 	}
+	for call := int64(20); call < 60; call++ { // whichever call is told that it is lost
+		o := m.onFake(t, dir, nil, func(_ int, d *fake) { d.tells = call }, args...)
+		if o.code[0] != ExitFailed || !strings.Contains(o.err, "step ") || !strings.Contains(o.err, "names the one that fails") || strings.Count(o.err, "is lost to this process") != 1 {
+			t.Errorf("call %d: exit code %d\n%s", call, o.code[0], o.err)
+		}
+	}
 }
 
 // ways are how ranks on devices talk: by way of the host, and on the devices.

@@ -19,7 +19,7 @@ import (
 
 // comparison is a model that gtc check compares with its reference: `gtc check FILE.onnx --reference FILE.npz FLAGS`.
 type comparison struct {
-	file      string   // of ../shared/faults, without .onnx
+	file      string   // of ../shared/faults or testdata, without .onnx
 	reference string   // another file's, without .npz; "" is file's own
 	flags     []string // of every layout
 	layouts   []string // flags of each layout, one string each; nil is everyLayout
@@ -91,13 +91,21 @@ func gtc(t *testing.T, args ...string) (int, string) {
 	return c.ProcessState.ExitCode(), string(text)
 }
 
-// input is a file of the folder; the test is skipped where there is none.
+// input is a file of testdata or of the folder; the test is skipped where there is none.
 func input(t *testing.T, name string) string {
 	t.Helper()
+	if own := filepath.Join("testdata", name); exists(own) {
+		return own
+	}
 	if _, err := os.Stat(folder); err != nil {
 		t.Skip("shared/ is absent: its models are not there to check")
 	}
 	return filepath.Join(folder, name)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func chosen(name string) bool { return strings.HasPrefix(name, os.Getenv("GTC_TEST_FAULT")) }
