@@ -18,10 +18,11 @@ func checkCommand() *cobra.Command {
 		Use: "check MODEL.onnx --reference REF.npz", Short: "Compile and run a model on a reference's batch and compare",
 		Long: `Compile a model, run its ranks on the one batch of a reference, and compare. The reference holds in0… (the graph's
 inputs in order, but for those that --value binds), target, out0…, loss, grad/NAME for each parameter, and
-curve/sgd (lr 0.05, momentum 0.9) and curve/adamw (lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight decay 0.01): the loss before each of some updates on that
-batch. What it does not hold is not compared. Errors are relative, in the Euclidean norm; a gradient far below the
+curve/sgd (lr 0.05, momentum 0.9) and curve/adamw (lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight decay 0.01): the loss
+before each of some updates on that batch. What it does not hold is not compared. Errors are relative, in the Euclidean norm; a gradient far below the
 others is compared absolutely, a table of which the file has no more than some rows by these. Batch statistics are those of
-the global batch (--sync-bn). Dropout stays random: export the model without it.
+the global batch (--sync-bn). Dropout lets everything through, since no reference has the same random numbers; a warning
+names the nodes that draw others.
 
 Open dimensions of the model are those of the reference's arrays. Without --loss it is graph when out0 is one number,
 mse when target is like out0, else cross_entropy. With --loss none the outputs alone are compared, in inference form.

@@ -77,6 +77,9 @@ func printNames(w io.Writer, rep *export.Report) {
 	if len(rep.Scoped) > 0 {
 		fmt.Fprintf(w, "note: TorchScript records one name of tied tensors; these are by the modules that read them: %s\n", list(rep.Scoped))
 	}
+	if len(rep.Random) > 0 {
+		fmt.Fprintf(w, "warning: the written model draws random numbers for inference, too: %s. Only Dropout nodes are left out\n", list(rep.Random))
+	}
 	if len(rep.Foreign)+len(rep.Missing) > 0 {
 		fmt.Fprintln(w, "  note: -o FILE.onnx is exact in every case; to train under PyTorch's names export the model with "+
 			"torch.onnx.export(..., dynamo=True, optimize=False)")

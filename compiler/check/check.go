@@ -138,15 +138,15 @@ func Bind(o *compiler.Options, reference string) error {
 		return compiler.Input(err)
 	}
 	defer ref.Close()
-	check, sync := o.Pass.Check, o.Pass.SyncBN
+	was := o.Pass
 	err = bind(o, ref)
-	o.Pass.Check, o.Pass.SyncBN = check, sync
+	o.Pass.Check, o.Pass.SyncBN, o.Pass.NoDropout = was.Check, was.SyncBN, was.NoDropout
 	return err
 }
 
 // bind chooses what the flags leave open and the reference tells: the dims of inputs, and the loss.
 func bind(o *compiler.Options, ref *npz.File) error {
-	o.Pass.Check, o.Pass.SyncBN = true, true
+	o.Pass.Check, o.Pass.SyncBN, o.Pass.NoDropout = true, true, true
 	m, err := onnx.Load(o.Model, o.Import)
 	if err != nil {
 		return compiler.Input(err)

@@ -55,6 +55,8 @@ type Report struct {
 	Absent []string
 	// Scoped are names in a state dict that the file does not record but the scopes of its nodes tell.
 	Scoped []string
+	// Random are the nodes of a model for inference that draw random numbers all the same.
+	Random []string
 }
 
 // Run exports.
@@ -92,7 +94,7 @@ func Run(o *Options) (*Report, error) {
 	if format == Safetensors {
 		return rep, writeStateDict(folder, tensors, o, rep)
 	}
-	return rep, writeONNX(folder, tensors, o)
+	return rep, writeONNX(folder, tensors, o, rep)
 }
 
 func formatOf(o *Options) (string, error) {
@@ -259,8 +261,8 @@ func merge(f *compiler.Folder, tensors []safetensors.Tensor) ([]safetensors.Tens
 	return out, nil
 }
 
-// writeONNX puts the tensors into the model that the folder keeps.
-func writeONNX(f *compiler.Folder, tensors []safetensors.Tensor, o *Options) error {
+// writeONNX puts the tensors into the model that the folder keeps, and notes in rep what it still draws.
+func writeONNX(f *compiler.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
 	opt, err := f.Options()
 	if err != nil {
 		return err
@@ -283,6 +285,9 @@ func writeONNX(f *compiler.Folder, tensors []safetensors.Tensor, o *Options) err
 	text, err := m.Export(weights, o.Inference)
 	if err != nil {
 		return err
+	}
+	if o.Inference {
+		rep.Random = m.Noise()
 	}
 	tmp := o.Out + ".tmp"
 	if err := os.WriteFile(tmp, text, 0o666); err != nil {

@@ -84,7 +84,8 @@ type Model struct {
 	torch    torchInfo
 	record   *record // nil unless python/gtc exported the file
 	external map[string][]byte
-	absent   int // elements of initializers without contents
+	noise    []string // nodes that draw random numbers
+	absent   int      // elements of initializers without contents
 	closers  []func() error
 	roles    *roles
 	imported *importResult

@@ -103,6 +103,7 @@ func (m *Model) importOnce() (*importResult, error) {
 		return nil, err
 	}
 	f.DCE()
+	w.settleNoise()
 	w.dropUnused()
 	w.tellUnread()
 	m.imported = &importResult{module: &ir.Module{Funcs: []*ir.Func{f}}, roles: r, outputs: w.outputs}

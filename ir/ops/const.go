@@ -35,6 +35,25 @@ func Iota(b *ir.Builder, d dtype.DType, dims []int, dim int) *ir.Value {
 	return b.Emit(IotaDef, IotaAttrs{dims, dim, d})
 }
 
+// Uniform reports the one number that every element of v is, when v is a constant seen through shape ops.
+func Uniform(v *ir.Value) (float64, bool) {
+	for v.Op != nil {
+		switch v.Op.Def {
+		case ConstDef:
+			t := v.Op.Attrs.(ConstAttrs).Value
+			if len(t.Data) != t.Type.Bytes() {
+				return 0, false // known by hash only
+			}
+			return t.Uniform()
+		case ExpandDef, ReshapeDef, TransposeDef, SliceDef:
+			v = v.Op.In[0]
+		default:
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
 func init() {
 	defineConst()
 	defineIota()

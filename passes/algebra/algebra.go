@@ -75,23 +75,7 @@ func Made(v *ir.Value, d *ir.Def) *ir.Op {
 }
 
 // Uniform reports the one number that every element of v is, when v is a constant seen through shape ops.
-func Uniform(v *ir.Value) (float64, bool) {
-	for v.Op != nil {
-		switch v.Op.Def {
-		case ops.ConstDef:
-			t := v.Op.Attrs.(ops.ConstAttrs).Value
-			if len(t.Data) != t.Type.Bytes() {
-				return 0, false // known by hash only
-			}
-			return t.Uniform()
-		case ops.ExpandDef, ops.ReshapeDef, ops.TransposeDef, ops.SliceDef:
-			v = v.Op.In[0]
-		default:
-			return 0, false
-		}
-	}
-	return 0, false
-}
+func Uniform(v *ir.Value) (float64, bool) { return ops.Uniform(v) }
 
 // Is reports whether every element of v is the constant x.
 func Is(v *ir.Value, x float64) bool {

@@ -64,6 +64,7 @@ type Options struct {
 	Threads     int  // CPU threads per rank; default 1
 	Forward     bool // also keep @forward in the program (gtc run --dump-forward)
 	Check       bool // only @step, which also returns the model's outputs and the mean gradients (gtc check)
+	NoDropout   bool // dropout lets everything through in @step, too: a reference has other random numbers (gtc check)
 
 	Disable   []string // names of passes to skip
 	StopAfter string   // name of the last pass to run

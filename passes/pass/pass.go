@@ -75,7 +75,9 @@ type Context struct {
 	// Meetings tells, by function, which node makes a sample depend on others in a way that samples which fill up a batch would
 	// count; functions in which none does are not in it.
 	Meetings map[string]string
-	Slots    int // copies of the stash: micro-batches in flight at once; 0 without a stash
+	// Noise tells, by function that infers (eval, forward), which nodes draw random numbers in it; functions without are not in it.
+	Noise map[string]string
+	Slots int // copies of the stash: micro-batches in flight at once; 0 without a stash
 }
 
 // SetFileDims notes the dims of a parameter in files; the first call for a name counts.
@@ -94,6 +96,14 @@ func (c *Context) SetMeeting(function, text string) {
 		c.Meetings = map[string]string{}
 	}
 	c.Meetings[function] = text
+}
+
+// SetNoise notes which nodes draw random numbers in a function that infers.
+func (c *Context) SetNoise(function, nodes string) {
+	if c.Noise == nil {
+		c.Noise = map[string]string{}
+	}
+	c.Noise[function] = nodes
 }
 
 // Programs are the contexts whose modules ranks run, by coordinate on the axis pp: the stages', or c itself.

@@ -23,7 +23,8 @@
 // In @step BatchNorm and Dropout take their training form: batch_norm_stat becomes batch_norm over the batch
 // plus updates of the running statistics (unbiased variance, as PyTorch does), decomposed when the
 // statistics are to be those of the global batch, so that its reductions shard like any other. In @eval and
-// @forward they take their inference form.
+// @forward they take their inference form. Context.Noise tells which random numbers remain there. With Options.NoDropout @step
+// is without dropout, too.
 //
 // A batch that is not full is filled up with samples of weight 0. Where these would count all the same, because an op looks at
 // several samples at a time (package samples), Context.Meetings tells, and the run-time leaves such batches out.
@@ -38,6 +39,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -79,6 +81,11 @@ func Run(c *pass.Context) (err error) {
 		}
 	}
 	trainingForm(c, step)
+	if c.Opt.NoDropout {
+		if withoutDropout(c, step) > 0 {
+			c.Remark(nil, "dropout lets everything through, because a reference has other random numbers")
+		}
+	}
 	inferenceForm(c, eval)
 	c.Module.Funcs = []*ir.Func{step, eval}
 	if c.Opt.Check {
@@ -240,9 +247,29 @@ func Inference(c *pass.Context, f *ir.Func) (err error) {
 	return nil
 }
 
-// inferenceForm removes Dropout and spells out BatchNorm over the running statistics.
+// inferenceForm removes Dropout, spells out BatchNorm over the running statistics, and notes which random numbers remain.
 func inferenceForm(c *pass.Context, f *ir.Func) {
 	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		if op.Def == ops.BatchNormStatDef {
+			return op.Def.Rules.Decompose(b, op)
+		}
+		return nil
+	})
+	withoutDropout(c, f)
+	var drawn []string
+	for _, op := range f.Ops {
+		if name := op.Loc.String(); op.Def == ops.RandDef && !slices.Contains(drawn, name) {
+			drawn = append(drawn, name)
+		}
+	}
+	if len(drawn) > 0 {
+		c.SetNoise(f.Name, strings.Join(drawn[:min(len(drawn), 8)], ", "))
+	}
+}
+
+// withoutDropout lets everything through the dropouts of f, and counts them.
+func withoutDropout(c *pass.Context, f *ir.Func) int {
+	n := c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
 		switch op.Def {
 		case ops.DropoutDef:
 			return []*ir.Value{op.In[0]}
@@ -251,8 +278,6 @@ func inferenceForm(c *pass.Context, f *ir.Func) {
 				a.P, a.Seed = 0, 0
 				return slices.Clone(b.EmitN(op.Def, a, op.In[:4]...))
 			}
-		case ops.BatchNormStatDef:
-			return op.Def.Rules.Decompose(b, op)
 		}
 		return nil
 	})
@@ -261,6 +286,7 @@ func inferenceForm(c *pass.Context, f *ir.Func) {
 	for i, p := range f.Params {
 		p.Index = i
 	}
+	return n
 }
 
 // addLoss appends the loss of out to f: results loss_sum, count and, when metrics are asked for, correct.

@@ -65,6 +65,9 @@ type Train struct {
 	// batch would count, whatever its weight; batches that are not full are then left out. Functions without one are not in it.
 	Meetings map[string]string `json:"meetings,omitempty"`
 
+	// Noise tells, by function that infers (eval, forward), which nodes draw random numbers in it. Functions without are not in it.
+	Noise map[string]string `json:"noise,omitempty"`
+
 	// Together says that @eval reads data of role whole: a batch is then evaluated in one call for each micro-batch, which add
 	// up; otherwise a call is a batch of its own.
 	Together bool `json:"together,omitempty"`

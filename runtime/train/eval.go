@@ -23,6 +23,7 @@ type evaluation struct {
 	unseen     int64  // samples of a last batch that is not full, where these are left out
 	batch      int    // which that is; 0 when unseen is
 	why        string // what makes samples depend on one another; "" when unseen is 0
+	noise      string // the nodes that draw random numbers in it; "" for none
 	took       time.Duration
 }
 
@@ -134,7 +135,8 @@ func (e *evaluator) run() (*evaluation, error) {
 	if err := e.add(&sums); err != nil {
 		return nil, err
 	}
-	out := &evaluation{loss: sums[0] / sums[1], accuracy: math.NaN(), perplexity: math.NaN(), samples: samples, took: time.Since(begin)}
+	out := &evaluation{loss: sums[0] / sums[1], accuracy: math.NaN(), perplexity: math.NaN(), samples: samples, took: time.Since(begin),
+		noise: e.s.plan.Train.Noise[FuncEval]}
 	if s := e.sampler(); s.Unseen() > 0 {
 		out.unseen, out.batch, out.why = s.Unseen(), s.Batch, e.s.plan.meets(FuncEval)
 	}

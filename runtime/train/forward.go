@@ -37,6 +37,9 @@ func (s *session) dumpForward() error {
 	if err != nil {
 		return err
 	}
+	if nodes := s.plan.Train.Noise[FuncForward]; nodes != "" {
+		s.rep.note("%s", random("outputs are", nodes))
+	}
 	return s.writeResults(s.cfg.dumpForward, s.plan.named(arrays))
 }
 

@@ -40,6 +40,7 @@ type reporter struct {
 	nanNoted    bool
 	voidNoted   bool
 	unseenNoted bool
+	noiseNoted  bool
 	usage       device.Usage
 	asked       time.Time // for usage
 }
@@ -341,6 +342,10 @@ func (r *reporter) eval(step int64, e *evaluation) {
 		r.unseenNoted = true
 		r.note("%s", e.notSeen())
 	}
+	if e.noise != "" && !r.noiseNoted {
+		r.noiseNoted = true
+		r.note("%s", random("evaluations are", e.noise))
+	}
 	if r.json {
 		fields := []field{{"step", step}, {"loss", e.loss}, {"loss_bits", bits(e.loss)}}
 		if !math.IsNaN(e.accuracy) {
@@ -348,6 +353,9 @@ func (r *reporter) eval(step int64, e *evaluation) {
 		}
 		if !math.IsNaN(e.perplexity) {
 			fields = append(fields, field{"perplexity", e.perplexity})
+		}
+		if e.noise != "" {
+			fields = append(fields, field{"noise", e.noise})
 		}
 		r.event("eval", append(fields, field{"samples", e.samples}, field{"unseen", e.unseen}, field{"seconds", e.took.Seconds()})...)
 		return

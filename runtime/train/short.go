@@ -30,6 +30,11 @@ func (e *evaluation) notSeen() string {
 		e.unseen, e.samples+e.unseen, e.batch, e.why))
 }
 
+// random says of results that they depend on what nodes draw.
+func random(what, nodes string) string {
+	return printable.Line(fmt.Sprintf("%s random: %s draws numbers in them, too", what, nodes))
+}
+
 // leftOut says which samples no epoch sees and why; "" when all are seen, or when it was asked for.
 func (t *trainer) leftOut() string {
 	why := t.plan.meets(FuncStep)

@@ -43,6 +43,26 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// TestNoiseTold: evaluations and outputs that depend on random numbers say so, once.
+func TestNoiseTold(t *testing.T) {
+	m := newToy()
+	m.noise = map[string]string{FuncEval: `"/Normal"`, FuncForward: `"/Normal"`}
+	dir, data := m.folder(t, 8)
+	o := m.ok(t, dir, "--data", data, "--eval-data", data, "--epochs", "3", "--eval-every", "1", "--json")
+	if n := strings.Count(o.err, `evaluations are random: "/Normal" draws numbers in them, too`); n != 1 {
+		t.Errorf("told %d times:\n%s", n, o.err)
+	}
+	for _, e := range events(t, o.out, "eval") {
+		if e["noise"] != `"/Normal"` {
+			t.Errorf("%v", e)
+		}
+	}
+	o = m.ok(t, dir, "--dump-forward", dir+"/out.npz", "--inputs", data)
+	if !strings.Contains(o.err, `outputs are random: "/Normal" draws numbers in them, too`) {
+		t.Errorf("not told: %s", o.err)
+	}
+}
+
 // TestNothingLeftOut: where samples do not meet, all count.
 func TestNothingLeftOut(t *testing.T) {
 	m := newToy()

@@ -16,6 +16,7 @@ var (
 		{file: "declared_otherwise", reference: "unsorted", layouts: []string{""}, refused: `"w" has dims [6 5] and is declared as an input of dims [6 7]`},
 		{file: "two_payloads", reference: "unsorted", layouts: []string{""}, refused: "more than one payload"},
 		{file: "group_zero", reference: "unsorted", layouts: []string{""}, refused: `attribute "group" is 0`},
+		{file: "baked_dropout", says: []string{`the random numbers of "u" make a dropout: training draws it, evaluation leaves it out`}, processes: []string{"--dp 2"}},
 		{file: "tied_named_transpose", flags: []string{"--tie", "wT=w"}, processes: []string{"--dp 2"}},
 	}
 	fileTrainings []training
