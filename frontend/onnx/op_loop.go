@@ -30,6 +30,7 @@ func importIf(w *walker, n *node, in []*val) []*val {
 	case isKnown:
 		return w.call(w.body(n, "else_branch"), nil)
 	}
+	w.checkBranches(n)
 	yes := w.call(w.body(n, "then_branch"), newGate(cond))
 	no := w.call(w.body(n, "else_branch"), newGate(ops.Not(w.b, cond)))
 	if len(yes) != len(no) {

@@ -2,14 +2,12 @@ package onnx
 
 import (
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // val is a value of the graph during the walk: known on the host, computed by the program, or a sequence. An optional
@@ -161,44 +159,6 @@ func (n *node) captured(depth int) []string {
 		}
 	}
 	return out
-}
-
-// checkSupported reports all nodes without a row in the table in one error. The bodies of loops count; the branches of
-// an If do not: a known condition chooses one, and the other may hold anything.
-func (m *Model) checkSupported(nodes []*node) error {
-	type kind struct {
-		text  string
-		nodes []string
-	}
-	found := map[string]*kind{}
-	total := 0
-	nodes, err := m.withBodies(nodes)
-	if err != nil {
-		return err
-	}
-	for _, n := range nodes {
-		if row, why := lookup(n); row == nil {
-			total++
-			key := fmt.Sprintf("%s (opset %d)%s", printable.Line(n.op), n.inFile(), why)
-			if found[key] == nil {
-				found[key] = &kind{text: key}
-			}
-			found[key].nodes = append(found[key].nodes, n.loc.String())
-		}
-	}
-	if total == 0 {
-		return nil
-	}
-	e := ir.Errorf(ir.Loc{}, "%d nodes use operators that gtc cannot import", total)
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		k := found[key]
-		list := k.nodes
-		if len(list) > 8 {
-			list = append(slices.Clone(list[:8]), fmt.Sprintf("and %d more", len(list)-8))
-		}
-		e.Note("%s: %s", k.text, strings.Join(list, ", "))
-	}
-	return e
 }
 
 // run declares inputs and parameters, visits the nodes and records the results.

@@ -1,0 +1,183 @@
+package onnx
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/printable"
+)
+
+const (
+	maxKinds = 64 // unsupported operators that one error lists
+	maxNamed = 8  // nodes that it names of each
+)
+
+// checkSupported reports all nodes without a row in the table in one error, and with them what else will stop the import. The
+// bodies of loops count; the branches of an If are only listed with others: a known condition chooses one, and the other may hold
+// anything.
+func (m *Model) checkSupported(nodes []*node) error {
+	nodes, err := m.withBodies(nodes)
+	if err != nil {
+		return err
+	}
+	e := m.unsupported(nodes)
+	if e == nil {
+		return nil
+	}
+	inBranches, err := m.withBranches(nodes)
+	if err != nil {
+		return err
+	}
+	if more := m.unsupported(inBranches); more != nil {
+		e.Note("in branches of If nodes, unless a known condition leaves them out: %s", more.Msg)
+		e.Notes = append(e.Notes, more.Notes...)
+	}
+	m.noteUnknown(e, nodes)
+	for _, in := range m.inputs {
+		if m.opts.Fixed[in.GetName()] == nil && m.opts.Contents[in.GetName()] == nil {
+			if t := in.GetType().GetTensorType(); t == nil {
+				e.Note("input %q is a %s, not a tensor", in.GetName(), typeName(in.Type, 0))
+			} else if _, err := convertType(t.GetElemType()); err != nil {
+				e.Note("input %q: %v", in.GetName(), err)
+			}
+		}
+	}
+	return e
+}
+
+// unsupported is an error of all nodes without a row, with a note for each operator; nil when there are none.
+func (m *Model) unsupported(nodes []*node) *ir.Error {
+	found := map[string][]string{}
+	total := 0
+	for _, n := range nodes {
+		if row, why := lookup(n); row == nil {
+			total++
+			key := fmt.Sprintf("%s (%s)%s", printable.Line(n.op), m.operatorSet(n), why)
+			found[key] = append(found[key], n.loc.String())
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	e := ir.Errorf(ir.Loc{}, "%d nodes use operators that gtc cannot import", total)
+	if total == 1 {
+		e = ir.Errorf(ir.Loc{}, "1 node uses an operator that gtc cannot import")
+	}
+	keys := slices.Sorted(maps.Keys(found))
+	for _, key := range keys[:min(len(keys), maxKinds)] {
+		list, count := found[key], ""
+		if n := len(list); n > 1 {
+			count = fmt.Sprintf("%d nodes, ", n)
+		}
+		if n := len(list) - maxNamed; n > 0 {
+			list = append(slices.Clone(list[:maxNamed]), fmt.Sprintf("and %d more", n))
+		}
+		e.Note("%s: %s%s", key, count, strings.Join(list, ", "))
+	}
+	if n := len(keys) - maxKinds; n > 0 {
+		e.Note("and %d more operators", n)
+	}
+	return e
+}
+
+// operatorSet is the version of the operator set that n's operator is of: opset 17, or ai.onnx.ml 3.
+func (m *Model) operatorSet(n *node) string {
+	domain := ""
+	if n.proto != nil {
+		domain = standardDomain(n.proto.GetDomain())
+	}
+	if domain == "" {
+		return fmt.Sprintf("opset %d", n.inFile())
+	}
+	imports := m.Proto.OpsetImport
+	for _, f := range m.Proto.Functions { // of which one may have brought it
+		imports = slices.Concat(imports, f.OpsetImport)
+	}
+	for _, o := range imports {
+		if o.GetDomain() == domain {
+			return fmt.Sprintf("%s %d", printable.Line(domain), o.GetVersion())
+		}
+	}
+	return fmt.Sprintf("of %s, which the file does not import", printable.Line(domain))
+}
+
+// withBranches are the nodes of the branches of If nodes among nodes, at any depth, loops in them included.
+func (m *Model) withBranches(nodes []*node) ([]*node, error) {
+	var all []*node
+	for depth := 0; len(nodes) > 0 && depth < maxInline; depth++ {
+		var inner []*node
+		for _, n := range nodes {
+			more, err := m.branches(n)
+			if err != nil {
+				return nil, err
+			}
+			inner = append(inner, more...)
+		}
+		all, nodes = append(all, inner...), inner
+	}
+	return all, nil
+}
+
+// branches are the nodes of both branches of an If, loops in them included; none for other nodes.
+func (m *Model) branches(n *node) ([]*node, error) {
+	var all []*node
+	for _, name := range []string{"then_branch", "else_branch"} {
+		b, err := m.bodyOf(n, name)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			continue
+		}
+		inner, err := m.withBodies(b.nodes)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, inner...)
+	}
+	return all, nil
+}
+
+// checkBranches is checkSupported for the branches of an If of which the condition is not known.
+func (w *walker) checkBranches(n *node) {
+	nodes, err := w.m.branches(n)
+	if err != nil {
+		panic(ir.Errorf(n.located(), "%v", err))
+	}
+	if e := w.m.unsupported(nodes); e != nil {
+		panic(e)
+	}
+}
+
+// shapeOnly are the operators whose results depend on the shape of their operand, not on what it holds.
+var shapeOnly = []string{"Shape", "Size", "EyeLike"}
+
+// noteUnknown notes nodes that need their operands when compiling and get them from inputs of the model.
+func (m *Model) noteUnknown(e *ir.Error, nodes []*node) {
+	open := map[string]bool{}
+	for _, in := range m.inputs {
+		open[in.GetName()] = m.opts.Fixed[in.GetName()] == nil
+	}
+	var list []string
+	for _, n := range nodes {
+		row, _ := lookup(n)
+		if slices.Contains(shapeOnly, n.op) || !slices.ContainsFunc(n.in, func(name string) bool { return open[name] }) {
+			continue
+		}
+		if row != nil && row.rule == nil {
+			list = append(list, fmt.Sprintf("%s (%s)", n.loc, printable.Line(n.op)))
+		}
+		for _, o := range n.out {
+			open[o] = true
+		}
+	}
+	if n := len(list) - maxNamed; n > 0 {
+		list = append(list[:maxNamed], fmt.Sprintf("and %d more", n))
+	}
+	if len(list) > 0 {
+		e.Note("results whose size depends on what the model's inputs hold: %s", strings.Join(list, ", "))
+	}
+}
