@@ -20,16 +20,19 @@ outside its compiled folder can only become safetensors.
 In PyTorch: model.load_state_dict(safetensors.torch.load_file(FILE)). Tied weights are there under each of their names,
 buffers that nothing updates too, as far as the model's file tells their names. Where PyTorch's exporter merged, reordered or
 renamed parameters (the default dynamo export does so to GRU and LSTM, and folds batch normalisation), or left out those on
-which no result depends, a warning names them: the call then needs strict=False, which passes over them.`,
-		Example: "  gtc export gtc-out -o trained.onnx --inference\n  gtc export gtc-out/checkpoints/step-000500 -o trained.safetensors",
+which no result depends, a warning names them: the call then needs strict=False, which passes over them.
+
+Adapters (compile --lora): ONNX has them merged into the weights, so has safetensors with --merge-lora; --format peft writes a folder with
+adapter_config.json and adapter_model.safetensors, for peft.PeftModel.from_pretrained(model, FOLDER).`,
+		Example: "  gtc export gtc-out -o trained.onnx --inference\n  gtc export gtc-out --format peft -o adapter\n  gtc export gtc-out/checkpoints/step-000500 -o trained.safetensors",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&o.Out, "out", "o", "", "`FILE` to write; model.onnx or model.safetensors when not given")
-	fs.StringVar(&o.Format, "format", "", "onnx or safetensors; without it the name of the file says")
+	fs.StringVarP(&o.Out, "out", "o", "", "`FILE` to write; model.onnx, model.safetensors or the folder adapter when not given")
+	fs.StringVar(&o.Format, "format", "", "onnx, safetensors, or peft: the adapters as a folder that peft reads; without it the name of the file says")
 	fs.BoolVar(&o.Inference, "inference", false, "ONNX: batch normalisation and dropout in their inference form")
 	fs.BoolVar(&o.MergeLoRA, "merge-lora", false, "safetensors: the model's parameters with adapters (compile --lora) merged, not the adapters by peft's names; ONNX always has them merged")
 	fs.StringVar(&o.Checkpoint, "checkpoint", "", "`FOLDER` of the checkpoint to take instead of the newest")
@@ -38,8 +41,13 @@ which no result depends, a warning names them: the call then needs strict=False,
 	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
 		o.Source = args[0]
 		if o.Out == "" {
-			if o.Out = "model.onnx"; o.Format == export.Safetensors {
+			switch o.Format {
+			case export.Safetensors:
 				o.Out = "model.safetensors"
+			case export.PEFT:
+				o.Out = "adapter"
+			default:
+				o.Out = "model.onnx"
 			}
 		}
 		rep, err := export.Run(&o)
@@ -60,6 +68,9 @@ func printNames(w io.Writer, rep *export.Report) {
 			names = append(names[:10:10], fmt.Sprintf("and %d more", n))
 		}
 		return strings.Join(names, ", ")
+	}
+	if rep.Adapters {
+		fmt.Fprintln(w, "note: adapters by peft's names; --merge-lora writes the module's state dict, --format peft what PeftModel.from_pretrained reads")
 	}
 	if len(rep.Foreign) > 0 {
 		fmt.Fprintf(w, "warning: %d of the %d tensors have names or layouts that are not PyTorch's, because the exporter merged, reordered or "+

@@ -24,6 +24,7 @@ import (
 const (
 	ONNX        = "onnx"
 	Safetensors = "safetensors"
+	PEFT        = "peft"
 )
 
 // Options says what to export.
@@ -31,8 +32,8 @@ type Options struct {
 	Source     string // a compiled folder, or a checkpoint (a step's folder or the folder of steps)
 	Checkpoint string // of a compiled folder: which checkpoint; "" the newest, or the initial weights when there is none
 	Initial    bool   // take the initial weights although there are checkpoints
-	Format     string // onnx or safetensors; "" as the name of Out says
-	Out        string // file to write
+	Format     string // onnx, safetensors, or peft; "" as the name of Out says
+	Out        string // file to write; of peft a folder
 	Inference  bool   // ONNX: batch normalisation and dropout in their inference form
 	MergeLoRA  bool   // state dict: the model's parameters with adapters merged, not the adapters. ONNX always merges
 }
@@ -53,6 +54,8 @@ type Report struct {
 	// Absent are PyTorch's parameters and buffers that the model's file does not hold: no result depends on them, or
 	// the exporter folded them.
 	Absent []string
+	// Adapters says that a state dict has adapters by peft's names, beside the weights below them.
+	Adapters bool
 	// Scoped are names in a state dict that the file does not record but the scopes of its nodes tell.
 	Scoped []string
 	// Random are the nodes of a model for inference that draw random numbers all the same.
@@ -80,8 +83,11 @@ func Run(o *Options) (*Report, error) {
 	defer done()
 	rep := &Report{From: from, Step: step, Format: format}
 	rep.count(tensors)
+	if format == PEFT {
+		return rep, writePEFT(folder, tensors, o, rep)
+	}
 	if o.MergeLoRA {
-		if err := hasAdapters(folder); err != nil {
+		if err := hasAdapters(folder, "--merge-lora"); err != nil {
 			return nil, err
 		}
 	}
@@ -99,10 +105,10 @@ func Run(o *Options) (*Report, error) {
 
 func formatOf(o *Options) (string, error) {
 	switch {
-	case o.Format == ONNX || o.Format == Safetensors:
+	case o.Format == ONNX || o.Format == Safetensors || o.Format == PEFT:
 		return o.Format, nil
 	case o.Format != "":
-		return "", fmt.Errorf("--format is onnx or safetensors, not %q", o.Format)
+		return "", fmt.Errorf("--format is onnx, safetensors or peft, not %q", o.Format)
 	case strings.HasSuffix(o.Out, ".safetensors"):
 		return Safetensors, nil
 	case strings.HasSuffix(o.Out, ".onnx"):
@@ -214,18 +220,18 @@ func kept(f *compiler.Folder, name string) bool {
 	return false
 }
 
-// hasAdapters refuses --merge-lora where there is nothing that it could merge, in either format: adapters that a model brings
-// along are parameters of its own.
-func hasAdapters(f *compiler.Folder) error {
+// hasAdapters refuses flag, --merge-lora or --format peft, where there are no adapters: those that a model brings along are
+// parameters of its own.
+func hasAdapters(f *compiler.Folder, flag string) error {
 	if f == nil {
-		return compiler.Input(errors.New("--merge-lora needs the compiled folder, which holds the weights below the adapters"))
+		return compiler.Input(fmt.Errorf("%s needs the compiled folder, which holds the weights below the adapters", flag))
 	}
 	opt, err := f.Options()
 	if err != nil {
 		return err
 	}
 	if opt.Import.LoRA.Rank == 0 {
-		return compiler.Input(fmt.Errorf("--merge-lora: %s was compiled without --lora", opt.Out))
+		return compiler.Input(fmt.Errorf("%s: %s was compiled without --lora", flag, opt.Out))
 	}
 	return nil
 }

@@ -66,6 +66,7 @@ func imported(f *compiler.Folder) (m *onnx.Model, lora bool, err error) {
 // complete compares the names of tensors with those of the PyTorch module that the model was exported from, and adds what the
 // module's state dict has beside them; nothing beside adapters, which are no state dict of the module.
 func (r *Report) complete(m *onnx.Model, tensors []safetensors.Tensor, adapters bool) ([]safetensors.Tensor, error) {
+	r.Adapters = adapters
 	names := namesOf(tensors)
 	r.Foreign, r.Missing = m.CompareTorch(names)
 	if !adapters {

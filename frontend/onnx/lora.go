@@ -29,6 +29,8 @@ type adapter struct {
 	scale  float64
 	inOut  bool // the weight is stored [in, out], unlike torch.nn.Linear's
 	lookup bool // of an embedding, whose rows b*a holds in its columns
+
+	shared, grouped bool // of a table that is a product's weight too; of a convolution in groups
 }
 
 // loraSite is how a weight is read.
@@ -152,6 +154,7 @@ func (w *walker) adapt(s *loraSite, o LoRA) error {
 		alpha = 8
 	}
 	l := &adapter{scale: alpha / float64(o.Rank), inOut: s.inOut, lookup: len(s.lookups) > 0 && len(s.products) == 0 && !s.others}
+	l.shared, l.grouped = len(s.lookups) > 0 && !l.lookup, inGroups(s.convs)
 	out, in := d[0], d[1:]
 	if l.inOut {
 		out, in = d[1], d[:1]

@@ -3,15 +3,21 @@
 import json
 import os
 import pathlib
+import re
 import struct
+import subprocess
+import tempfile
 
 import torch
+
+from .binary import GtcError, binary
 
 DTYPES = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64, "i32": torch.int32,
     "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2,
 }
 COUNTERS = ("step", "empty_steps", "loss_scale", "loss_scale_good", "loss_scale_skipped")  # of the training program
+ADAPTER = re.compile(r"^base_model\.model\..*\.lora_(A\.weight|B\.weight|embedding_[AB])$")  # names of `gtc compile --lora`
 OF_TRAINING = ("optim/", "const/")  # prefixes of tensors that are not the module's
 
 
@@ -23,7 +29,8 @@ def load_state(model, checkpoint, strict=True):
     """Copies the weights of `checkpoint` into `model` and returns the names that were set.
 
     checkpoint: a folder that `gtc compile` made (its newest checkpoint, or its initial weights), a folder of checkpoints, one
-        checkpoint (step-000500), or a file of `gtc export` (.safetensors or .onnx).
+        checkpoint (step-000500), or a file of `gtc export` (.safetensors or .onnx). Adapters (compile --lora) are merged into the
+        weights below them; that takes the gtc binary and the compiled folder.
     strict: a parameter of the module that the checkpoint lacks, and a tensor that the module lacks, are errors. Tied parameters
         need one of their names; parameters that the exported graph does not use, buffers that nothing updates, and the counters
         num_batches_tracked are not in checkpoints and stay as they are. Without strict what fits by name is loaded.
@@ -32,6 +39,8 @@ def load_state(model, checkpoint, strict=True):
     """
     tensors, unused, source = read(pathlib.Path(checkpoint))
     names = {n: t for n, t in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))}
+    if any(ADAPTER.search(n) and n not in names for n in tensors):
+        tensors = merged(pathlib.Path(checkpoint))
     unexpected = sorted(n for n in tensors if n not in names)
     filled = {id(names[n]) for n in tensors if n in names}
     missing = [n for n, p in model.named_parameters() if id(p) not in filled and p.requires_grad and n not in unused]
@@ -86,6 +95,22 @@ def read(path):
     for above in folder.resolve().parents[:2]:
         unused = unused or unused_in(above)
     return drop_training(read_checkpoint(folder)), unused, folder
+
+
+def merged(path):
+    """{name: tensor} of the module with the adapters at `path` merged, by `gtc export --merge-lora`."""
+    how = "`gtc export GTC-OUT --merge-lora -o FILE.safetensors` writes the module's own"
+    if path.is_file():
+        raise StateError(f"{path} holds adapters of low rank, not the weights below them: {how}")
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "merged.safetensors")
+        try:
+            done = subprocess.run([binary(), "export", str(path), "--merge-lora", "-o", str(out)], capture_output=True, text=True)
+        except GtcError as fault:
+            raise StateError(f"{path} holds adapters of low rank; {how}, which needs the binary: {fault}") from None
+        if done.returncode:
+            raise StateError(f"{path} holds adapters of low rank, which could not be merged: {done.stderr.strip()}")
+        return read_safetensors(out)
 
 
 def drop_training(tensors):

@@ -21,11 +21,11 @@ if [ $# -eq 0 ]; then
 	exit 2
 fi
 case $1 in
-*families.py | *huggingface.py)
+*families.py | *huggingface.py | *test_lora.py)
 	# Without their dependencies: torchvision wants one version of torch, and what is used of it here runs with the newest.
-	if ! "$venv/bin/python" -c 'import torchvision, timm, transformers' 2>/dev/null; then
+	if ! "$venv/bin/python" -c 'import torchvision, timm, transformers, peft' 2>/dev/null; then
 		"$venv/bin/python" -m pip install --quiet --no-deps torchvision timm
-		"$venv/bin/python" -m pip install --quiet transformers pillow pyyaml
+		"$venv/bin/python" -m pip install --quiet transformers peft pillow pyyaml
 	fi ;;
 esac
 case $1 in
