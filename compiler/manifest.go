@@ -43,7 +43,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 			out.Mesh = append(out.Mesh, abi.Axis{Name: a.Name, Size: a.Size})
 		}
 	}
-	out.Train.Meetings, out.Train.Noise = results[0].Context.Meetings, results[0].Context.Noise
+	out.Train.Meetings, out.Train.Noise, out.Train.Lone = results[0].Context.Meetings, results[0].Context.Noise, results[0].Context.Lone
 	out.RankProgram = make([]int, out.Ranks)
 	for r := range out.RankProgram {
 		out.RankProgram[r] = m.Mesh.Coord(r, "pp")

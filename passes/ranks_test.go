@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,7 +121,8 @@ func reductions(f *ir.Func) int {
 }
 
 // TestLocalBatchNormOnRanks gives two ranks the same samples, so that statistics of each rank's own batch are those
-// of the whole one and the rank program can be compared with the whole program.
+// of the whole one and the rank program can be compared with the whole program. Running variances are of n-1 of other n values; tests/batches
+// holds them to PyTorch.
 func TestLocalBatchNormOnRanks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: comparing on simulated ranks takes seconds")
@@ -136,6 +138,7 @@ func TestLocalBatchNormOnRanks(t *testing.T) {
 			copy(a.I[len(a.I)/2:], a.I[:len(a.I)/2])
 		}
 	}
+	step.Results = slices.DeleteFunc(step.Results, func(r ir.Result) bool { return r.Updates != nil && strings.HasSuffix(r.Updates.Name, "running_var") })
 	if err := interp.EquivalentStepsOn(c.Module, step, args); err != nil {
 		t.Error(err)
 	}

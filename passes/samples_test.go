@@ -17,12 +17,9 @@ func TestWhereSamplesMeet(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no models", err)
 	}
-	meets := map[string]string{"convnet_bn": "takes statistics of the batch", "timm_test_resnet": "takes statistics of the batch", "gpt_loss_inside": "adds up samples"}
+	meets := map[string]string{"gpt_loss_inside": "adds up samples"}
 	for _, file := range files {
 		name := filepath.Base(file)
-		if strings.HasSuffix(name, ".opt.onnx") && (strings.HasPrefix(name, "convnet_bn") || strings.HasPrefix(name, "timm_test_resnet")) {
-			continue // BatchNorm is folded away
-		}
 		model := strings.Split(name, ".")[0]
 		t.Run(name, func(t *testing.T) {
 			m, err := onnx.Load(file, onnx.Options{Batch: max(4, batches[model])})

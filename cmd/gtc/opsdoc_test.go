@@ -78,8 +78,11 @@ const statisticsText = `
   steps, reaches the file as 0, the factor of the first step (TorchScript), or not at all (dynamo fails): a warning names the node.
 * **Who moves them.** With --sync-bn the statistics and n are those of the global batch. Without it, each rank moves its own by its
   samples, micro-batch by micro-batch, as PyTorch's DistributedDataParallel and gradient accumulation do; those of
-  rank 0 along dp are evaluated, saved and exported. A step without update (as fp16 skips) moves them too: it is the forward pass that does.
-* **n = 1** is refused, as in PyTorch. gtc check normalises by the global batch (--sync-bn).
+  rank 0 along dp are evaluated, saved and exported. Samples that only fill a last batch up are in no statistics, and n is that of the
+  real ones; a rank or micro-batch that has none of these moves nothing. A step without update (as fp16 skips) moves them too: it is the forward pass that does.
+* **n = 1** of a full batch is refused when compiling, as in PyTorch. Where only a last batch leaves a rank or micro-batch one value for each channel, PyTorch
+  raises an error; gtc goes on and says so at the start: the value, minus its own mean, becomes the bias, the running mean moves towards it,
+  and the running variance stays, for one value has none (--drop-last leaves such batches out). gtc check normalises by the global batch (--sync-bn).
 `
 
 const opsIntro = `# ONNX operators

@@ -136,8 +136,11 @@ func Pointwise(dims []int, operands, results int) Rule {
 }
 
 // Reshape is the rule between two shapes of equal element count: runs of dimensions whose products
-// agree share compound factors, so that a split of the slowest factor passes through.
+// agree share compound factors, so that a split of the slowest factor passes through. Of no elements nothing is split.
 func Reshape(in, out []int) Rule {
+	if rest(in) == 0 {
+		return blockedReshape(in, out)
+	}
 	r := Rule{In: [][]Dim{make([]Dim, len(in))}, Out: [][]Dim{make([]Dim, len(out))}}
 	i, j := 0, 0
 	for i < len(in) || j < len(out) {

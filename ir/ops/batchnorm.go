@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/factor"
 )
 
@@ -32,7 +33,15 @@ func BatchNorm(b *ir.Builder, x, g, bias *ir.Value, a BatchNormAttrs) (y, mean, 
 	return out[0], out[1], out[2]
 }
 
-// BatchNormGrad gives the gradients of BatchNorm's operands. Its operands are dy, x, g, mean, var.
+// BatchNormOf is BatchNorm by the statistics of those samples that count, bool[N]; by those of all where none does, so that
+// numbers stay ordinary. What does not count is normalised, too. Results are y, mean, var, and how many values of each channel
+// count, n f32[C].
+func BatchNormOf(b *ir.Builder, x, g, bias, counts *ir.Value, a BatchNormAttrs) []*ir.Value {
+	return b.EmitN(BatchNormDef, a, x, g, bias, counts)
+}
+
+// BatchNormGrad gives the gradients of BatchNorm's operands. Its operands are dy, x, g, mean, var, and
+// which samples count where BatchNorm had that.
 func BatchNormGrad(b *ir.Builder, a BatchNormAttrs, operands ...*ir.Value) (dx, dg, dbias *ir.Value) {
 	out := b.EmitN(BatchNormGradDef, a, operands...)
 	return out[0], out[1], out[2]
@@ -58,14 +67,23 @@ func inferBatchNorm(op *ir.Op) ([]ir.Type, error) {
 	if len(x.Dims) < 2 {
 		return nil, fmt.Errorf("operand %d has %d dimensions, needs batch and channels", bnX(op), len(x.Dims))
 	}
-	if err := sameFloat(op, 0, 1, 2, 3, 4); err != nil {
+	floats := []int{0, 1, 2, 3, 4}
+	if op.Def == BatchNormDef {
+		floats = floats[:3]
+	}
+	if err := sameFloat(op, floats...); err != nil {
 		return nil, err
 	}
 	stat := ir.T(x.DType, x.Dims[1])
 	for i, v := range op.In {
 		want := stat
-		if i <= bnX(op) {
+		switch {
+		case v == nil:
+			continue
+		case i <= bnX(op):
 			want = x
+		case v == bnCount(op):
+			want = ir.T(dtype.Bool, x.Dims[0])
 		}
 		if !v.Type.Equal(want) {
 			return nil, fmt.Errorf("operand %d is %s, must be %s", i, v.Type, want)
@@ -74,7 +92,21 @@ func inferBatchNorm(op *ir.Op) ([]ir.Type, error) {
 	if op.Def == BatchNormStatDef {
 		return []ir.Type{x}, nil
 	}
+	if op.Def == BatchNormDef && bnCount(op) != nil {
+		return []ir.Type{x, stat, stat, stat.With(dtype.F32)}, nil
+	}
 	return []ir.Type{x, stat, stat}, nil
+}
+
+// bnCount is the operand that says which samples count, nil when all do.
+func bnCount(op *ir.Op) *ir.Value {
+	switch op.Def {
+	case BatchNormDef:
+		return operand(op, 3)
+	case BatchNormGradDef:
+		return operand(op, 5)
+	}
+	return nil
 }
 
 // batchNormRule: channels are independent. Without Sync a split of the batch changes what the statistics mean,
@@ -101,8 +133,14 @@ func batchNormRule(op *ir.Op) factor.Rule {
 			in[i] = x
 		}
 	}
-	if op.Def == BatchNormStatDef {
+	if bnCount(op) != nil {
+		in[len(in)-1] = []factor.Dim{n}
+	}
+	switch {
+	case op.Def == BatchNormStatDef:
 		return r.rule(in, x)
+	case op.Def == BatchNormDef && bnCount(op) != nil:
+		return r.rule(in, x, stat, stat, stat)
 	}
 	return r.rule(in, x, stat, stat)
 }

@@ -77,6 +77,8 @@ type Context struct {
 	Meetings map[string]string
 	// Noise tells, by function that infers (eval, forward), which nodes draw random numbers in it; functions without are not in it.
 	Noise map[string]string
+	// Lone is the first node that normalises by samples which have one value for each channel; nil for none.
+	Lone  *abi.Lone
 	Slots int // copies of the stash: micro-batches in flight at once; 0 without a stash
 }
 

@@ -79,11 +79,7 @@ func Of(f *ir.Func, wanted ...*ir.Value) *Facts {
 	if s.Batch < 2 { // one sample alone fills its batch
 		return s
 	}
-	for _, p := range f.Params {
-		if p.Role.FromData() {
-			s.at[p] = s.data(p)
-		}
-	}
+	s.params(f)
 	needed := needed(f, wanted)
 	for _, op := range f.Ops {
 		if !slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return needed[v] }) {
@@ -94,6 +90,15 @@ func Of(f *ir.Func, wanted ...*ir.Value) *Facts {
 		}
 	}
 	return s
+}
+
+// params lays out what is read from data.
+func (s *Facts) params(f *ir.Func) {
+	for _, p := range f.Params {
+		if p.Role.FromData() {
+			s.at[p] = s.data(p)
+		}
+	}
 }
 
 // Kept is Of what the results of f that names pick are made of, and of all that f keeps for the next step.
@@ -131,6 +136,30 @@ func needed(f *ir.Func, wanted []*ir.Value) map[*ir.Value]bool {
 
 // Layout is where samples lie in v.
 func (s *Facts) Layout(v *ir.Value) Layout { return s.at[v] }
+
+// Reader gives the layouts of values as they are asked for, also of such that are yet to be made.
+func Reader(f *ir.Func) *Facts {
+	s := &Facts{Batch: batch(f), at: map[*ir.Value]Layout{}}
+	if s.Batch > 1 {
+		s.params(f)
+	}
+	return s
+}
+
+// Reach works out the layouts of v and of what it is made of, and reports whether no samples meet up to there. Ops that
+// have been read must not change any more.
+func (s *Facts) Reach(v *ir.Value) bool {
+	if s.Batch < 2 || v.Op == nil || s.at[v] != nil {
+		return s.Met == nil
+	}
+	for _, in := range v.Op.In {
+		if in != nil && !s.Reach(in) {
+			return false
+		}
+	}
+	s.Met = s.op(v.Op)
+	return s.Met == nil
+}
 
 // batch is the number of samples: the leading dim of the first input that has dims, as the run-time counts.
 func batch(f *ir.Func) int {
@@ -354,10 +383,14 @@ func (w *walk) terms(f int) bool {
 	return false
 }
 
-// batchNorm meets nothing where samples are split along the channels alone: each is normalised by itself.
+// batchNorm meets nothing where its rows are of samples and it is told by the weights which of them count, or where samples lie
+// along the channels alone: each of these is normalised by itself.
 func (w *walk) batchNorm() *Meeting {
 	for f, parts := range w.parts {
-		if parts != nil && !slices.Contains(w.rule.In[0][1], f) {
+		if parts == nil || slices.Contains(w.rule.In[0][1], f) {
+			continue
+		}
+		if len(w.op.In) < 4 || !slices.Contains(w.rule.In[0][0], f) || !w.whole(f) || !hasSamples(w.s.at[w.op.In[0]][0]) || !w.null[f][3] {
 			return &Meeting{w.op, "takes statistics of the batch"}
 		}
 	}

@@ -20,7 +20,7 @@
 // divided by a number that no trained parameter changes (a mean over the targets that are not ignored), these are
 // loss_sum and count; otherwise loss_sum is the output and count is 1.
 //
-// In @step BatchNorm and Dropout take their training form: batch_norm_stat becomes batch_norm over the batch
+// In @step BatchNorm and Dropout take their training form: batch_norm_stat becomes batch_norm over the samples of weight 1
 // plus updates of the running statistics (unbiased variance, as PyTorch does), decomposed when the
 // statistics are to be those of the global batch, so that its reductions shard like any other. In @eval and
 // @forward they take their inference form. Context.Noise tells which random numbers remain there. With Options.NoDropout @step
@@ -37,7 +37,6 @@ package trainstep
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -98,6 +97,7 @@ func Run(c *pass.Context) (err error) {
 	for _, f := range c.Module.Funcs {
 		meet(c, f)
 	}
+	spellSync(c, step)
 	return nil
 }
 
@@ -152,91 +152,6 @@ func locOf(v *ir.Value) ir.Loc {
 		return v.Op.Loc
 	}
 	return ir.Loc{}
-}
-
-// trainingForm rewrites BatchNorm for @step; Dropout already has its training form.
-func trainingForm(c *pass.Context, f *ir.Func) {
-	norms := 0
-	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		if op.Def != ops.BatchNormStatDef {
-			return nil
-		}
-		norms++
-		a := op.Attrs.(ops.BatchNormStatAttrs)
-		x := op.In[0]
-		attrs := ops.BatchNormAttrs{Eps: a.Eps, Sync: c.Opt.SyncBN}
-		y, mean, variance := ops.BatchNorm(b, x, op.In[1], op.In[2], attrs)
-		if c.Opt.SyncBN {
-			parts := ops.BatchNormDef.Rules.Decompose(b, y.Op)
-			y, mean, variance = parts[0], parts[1], parts[2]
-		}
-		how := "of each rank's own batch, as DistributedDataParallel does"
-		if c.Opt.SyncBN {
-			how = "of the global batch"
-		} else if c.Opt.DP*c.Opt.Microbatches <= 1 {
-			how = "of the batch"
-		}
-		c.Remark(op.Out[0], "normalises by the statistics %s, because @step is in training form", how)
-		n := float64(x.Type.Elems() / x.Type.Dims[1])
-		if !c.Opt.SyncBN && x.Type.Dims[0] > 1 { // of [1,N*C,…] the channels are split
-			n /= float64(max(1, c.Opt.DP) * max(1, c.Opt.Microbatches)) // what one rank sees at a time
-		}
-		if n <= 1 {
-			panic(ir.Errorf(op.Loc, "normalises %s by the batch with one value for each channel at a time, which has no variance", x.Type).
-				Note("PyTorch: Expected more than 1 value per channel when training. Use a larger --batch, fewer --dp or --microbatches, " +
-					"--sync-bn, or --freeze its running statistics"))
-		}
-		running(c, b, op.In[3], mean, a.Momentum, 1)
-		running(c, b, op.In[4], variance, a.Momentum, n/math.Max(1, n-1))
-		return []*ir.Value{y}
-	})
-	if norms == 0 && c.Opt.SyncBN {
-		c.Remark(nil, "warning: --sync-bn does nothing: no BatchNorm of the model takes statistics of the batch")
-	}
-}
-
-// running updates the running statistic old: (1-m)*old + m*scale*batch. A statistic that is repeated for each sample,
-// as in an instance normalisation that is spelled as one over [1,N*C,…], takes the mean over the samples.
-func running(c *pass.Context, b *ir.Builder, old, batch *ir.Value, m, scale float64) {
-	if p := repeatedBuffer(old); p != nil {
-		each := p.Type.Elems()
-		rows := ops.Reshape(b, batch, []int{old.Type.Elems() / each, each})
-		old, batch = p, ops.Reshape(b, ops.ReduceMean(b, rows, 0), p.Type.Dims)
-	}
-	if old.Op != nil || old.Role != ir.Buffer {
-		c.Remark(old, "keeps its value because it is not a buffer: no running statistic is updated")
-		return
-	}
-	next := ops.Add(b, ops.MulScalar(b, old, 1-m), ops.MulScalar(b, batch, m*scale))
-	b.Update(old, b.Rename(next, old.Name+".next"))
-}
-
-// repeatedBuffer is the buffer that v repeats whole, over and over; nil when v is anything else.
-func repeatedBuffer(v *ir.Value) *ir.Value {
-	repeats := false
-	for v.Op != nil {
-		in := v.Op.In[0]
-		switch v.Op.Def {
-		case ops.ReshapeDef:
-		case ops.ExpandDef:
-			d, own := v.Type.Dims, in.Type.Dims
-			k := len(d) - 1
-			for k >= 0 && d[k] == own[k] { // a dim within the buffer must not repeat
-				k--
-			}
-			if ir.Product(own[:k+1]) != 1 {
-				return nil
-			}
-			repeats = true
-		default:
-			return nil
-		}
-		v = in
-	}
-	if !repeats || v.Role != ir.Buffer {
-		return nil
-	}
-	return v
 }
 
 // Inference brings f into the form in which @forward stays with Options.Forward: Dropout lets everything through, and

@@ -67,6 +67,8 @@ type Train struct {
 
 	// Noise tells, by function that infers (eval, forward), which nodes draw random numbers in it. Functions without are not in it.
 	Noise map[string]string `json:"noise,omitempty"`
+	// Lone is a node that normalises by the statistics of samples which have one value for each channel; nil for none.
+	Lone *Lone `json:"lone,omitempty"`
 
 	// Together says that @eval reads data of role whole: a batch is then evaluated in one call for each micro-batch, which add
 	// up; otherwise a call is a batch of its own.
@@ -79,6 +81,12 @@ type Train struct {
 	// Data lists what the model reads from the data, in its order, with the types and dims of a rank's micro-batch, where a
 	// function of a program reads but some of it; empty where @step reads all.
 	Data []Tensor `json:"data,omitempty"`
+}
+
+// Lone is a node of @step that takes statistics of Samples at a time: of one sample alone there is no variance.
+type Lone struct {
+	Node    string `json:"node"`
+	Samples int    `json:"samples"`
 }
 
 // Program is one distinct rank program.

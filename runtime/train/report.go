@@ -83,8 +83,10 @@ func (r *reporter) start(t *trainer) {
 	}
 	x := t.plan
 	params := x.parameters()
-	if text := t.leftOut(); text != "" && t.step < t.total {
-		r.note("%s", text)
+	for _, text := range []string{t.leftOut(), t.alone()} {
+		if text != "" && t.step < t.total {
+			r.note("%s", text)
+		}
 	}
 	if r.json {
 		r.event("start", field{"model", x.Model}, field{"ranks", x.Ranks}, field{"batch", x.Train.Batch}, field{"microbatches", x.Train.Microbatches},

@@ -35,6 +35,17 @@ func random(what, nodes string) string {
 	return printable.Line(fmt.Sprintf("%s random: %s draws numbers in them, too", what, nodes))
 }
 
+// alone says where the last batch of an epoch leaves one sample by itself to a node that normalises by several; "" when it leaves none. PyTorch
+// refuses such a batch.
+func (t *trainer) alone() string {
+	l := t.plan.Train.Lone
+	if l == nil || l.Samples < 2 || t.sampler.DropLast || t.sampler.Valid(t.sampler.Steps()-1)%l.Samples != 1 {
+		return ""
+	}
+	return printable.Line(fmt.Sprintf("the last batch of an epoch leaves one sample alone, of which there is no variance: it is normalised to the bias, and the running variance keeps its value "+
+		"(PyTorch: Expected more than 1 value per channel when training; --drop-last leaves the batch out): %s", l.Node))
+}
+
 // leftOut says which samples no epoch sees and why; "" when all are seen, or when it was asked for.
 func (t *trainer) leftOut() string {
 	why := t.plan.meets(FuncStep)

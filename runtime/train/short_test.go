@@ -3,6 +3,8 @@ package train
 import (
 	"strings"
 	"testing"
+
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // TestLeftOut: where samples meet, 13 samples in batches of 8 are 8, told at the start of training and by the first evaluation; no batch at
@@ -71,5 +73,20 @@ func TestNothingLeftOut(t *testing.T) {
 	e := events(t, o.out, "eval")[0]
 	if e["samples"] != 13.0 || e["unseen"] != 0.0 || strings.Contains(o.err, "left out") {
 		t.Errorf("%v\n%s", e, o.err)
+	}
+}
+
+// TestAlone: it is told once when a last batch leaves a rank one sample, of which a node can take no variance.
+func TestAlone(t *testing.T) {
+	m := newToy()
+	m.lone = &abi.Lone{Node: `node "/BatchNorm" normalises by the batch`, Samples: 4}
+	for samples, want := range map[int]int{9: 1, 13: 1, 12: 0, 14: 0, 16: 0} {
+		dir, data := m.folder(t, samples)
+		for flag, n := range map[string]int{"--drop-last=false": want, "--drop-last": 0} {
+			o := m.ok(t, dir, "--data", data, "--epochs", "2", "--checkpoint-dir", "none", flag)
+			if got := strings.Count(o.err, "leaves one sample alone"); got != n || strings.Count(o.err, m.lone.Node) != n {
+				t.Errorf("%d samples, %s: told %d times, want %d\n%s", samples, flag, got, n, o.err)
+			}
+		}
 	}
 }

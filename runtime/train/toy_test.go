@@ -31,6 +31,7 @@ type toy struct {
 	lr                    string                     // the option; "" is 0.05
 	sum                   string                     // of the model; "" is "feed"
 	meetings, noise       map[string]string          // of the plan
+	lone                  *abi.Lone                  // of the plan
 	hook                  func(rank int, step int64) // before the gradient of step 1, 2, …
 
 	arena map[string]int
@@ -98,7 +99,7 @@ func (t *toy) program(tb testing.TB) *Program {
 	man := abi.Manifest{Version: abi.Version, Model: "toy.onnx", ModelSum: or(t.sum, "feed"), Ranks: t.dp, RankProgram: make([]int, t.dp),
 		Mesh: []abi.Axis{{Name: "dp", Size: t.dp}}, Options: map[string]string{"lr": "0.05", "dp": fmt.Sprint(t.dp)},
 		Train: abi.Train{Batch: t.batch, RankBatch: rows, DP: t.dp, Microbatches: t.micro, Optimizer: "sgd", LR: 0.05, Weighted: true, Tokens: 1, Metric: "accuracy",
-			Meetings: t.meetings, Noise: t.noise}}
+			Meetings: t.meetings, Noise: t.noise, Lone: t.lone}}
 	p := &Program{Funcs: map[string][]Call{FuncStep: t.stepCalls(rows, bucket), FuncEval: t.evalCalls(rows, sums), FuncForward: {
 		{Name: "out0 = Dot", Loc: "toy.py:1", Run: func(b unsafe.Pointer, _ []int) int64 { t.forward(b, rows); return -1 },
 			Out: []Span{{out.Offset, out.Bytes, "f32", "out0"}}}}}}

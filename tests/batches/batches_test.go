@@ -148,22 +148,19 @@ func (r row) name() string {
 	return s
 }
 
-// rowsOf are the layouts that m is tried in. Statistics of the batch are of all samples on one rank and with --sync-bn; of ranks that take their own, each has
-// two samples at least, and micro-batches must not take their own.
+// rowsOf are the layouts that m is tried in. Statistics of the batch are of all samples on one rank and with --sync-bn; of ranks and
+// micro-batches that take their own, each has two samples at least.
 func rowsOf(m model) []row {
 	var list []row
 	for _, l := range layouts {
 		if m.Batch%(l.dp*l.micro) != 0 || m.Couples && l.micro > 1 {
 			continue
 		}
-		stats := m.Ranks || m.Sync
-		if stats && l.micro > 1 {
-			continue
-		}
-		if !stats || l.dp == 1 || m.Ranks && m.Batch >= 2*l.dp {
+		parts, stats := l.dp*l.micro, m.Ranks || m.Sync
+		if !stats || parts == 1 || m.Ranks && m.Batch >= 2*parts {
 			list = append(list, row{model: m, layout: l})
 		}
-		if stats && l.dp > 1 {
+		if stats && parts > 1 {
 			list = append(list, row{model: m, layout: l, sync: true})
 		}
 	}
@@ -173,8 +170,8 @@ func rowsOf(m model) []row {
 // reference is where of the archive the right values for a last batch of rest samples are.
 func (r row) reference(rest int, dropped bool) string {
 	ranks := ""
-	if r.Ranks && r.dp > 1 && !r.sync {
-		ranks = fmt.Sprintf("ranks/%d/", r.dp)
+	if parts := r.dp * r.micro; r.Ranks && parts > 1 && !r.sync {
+		ranks = fmt.Sprintf("ranks/%d/", parts)
 	}
 	switch {
 	case dropped:

@@ -4,21 +4,7 @@ package batches
 // losses inside the graph that are sums, means or quotients of sums over samples. They are held to PyTorch without that batch. One that is
 // kept now makes the test fail.
 var pending = []string{
-	"bn",
-	"bn_conv1d",
-	"bn_conv2d",
-	"bn_conv3d",
-	"bn_eps",
-	"bn_frozen",
 	"bn_graph_loss",
-	"bn_input",
-	"bn_merged_steps",
-	"bn_momentum",
-	"bn_never_moves",
-	"bn_not_affine",
-	"bn_replaces",
-	"bn_several",
-	"bn_torchscript",
 	"g_autoencoder",
 	"g_bce_logits",
 	"g_by_shape",
