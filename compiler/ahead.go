@@ -1,6 +1,7 @@
 package compiler
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -99,16 +100,24 @@ func (a *aheadFinder) compared(x, t *ir.Value) (label *ir.Value, n int, ok bool)
 	return label, n, found
 }
 
-// places evaluates t on the number of each place of label; other inputs are ones, such as masks that leave all.
+// maxPlaced bounds the elements of a value that is evaluated to follow labels.
+const maxPlaced = 1 << 24
+
+// places evaluates t on the number of each place of label; other inputs are ones, such as masks that leave all. No data hold such
+// numbers, so that an op may do anything on them, and whatever that is, it only means that the places cannot be told.
 func (a *aheadFinder) places(t, label *ir.Value) (list []int64, err error) {
-	defer ir.Recover(&err)
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("labels cannot be followed: %v", r)
+		}
+	}()
 	known := map[*ir.Value]*ir.Array{}
 	var eval func(v *ir.Value, depth int) *ir.Array
 	eval = func(v *ir.Value, depth int) *ir.Array {
 		if x := known[v]; x != nil {
 			return x
 		}
-		if v.Op == nil && v.Role != ir.Input || depth > 100 || v.Op != nil && v.Op.Def.Rules.Eval == nil {
+		if v.Op == nil && v.Role != ir.Input || depth > 100 || v.Type.Elems() > maxPlaced || v.Op != nil && v.Op.Def.Rules.Eval == nil {
 			panic(ir.Errorf(ir.Loc{}, "%%%s cannot be evaluated", v.Name))
 		}
 		if v.Op == nil {
