@@ -65,7 +65,8 @@ type aheadFinder struct {
 // place0 is what stands for place 0 of an input, above all that a graph compares labels with.
 const place0 = 1 << 40
 
-const place = dtype.I64
+// placeType is the type of arrays of places.
+const placeType = dtype.I64
 
 // compared says which input t's classes come from, and how far they are ahead of the rows of x [..., classes].
 func (a *aheadFinder) compared(x, t *ir.Value) (label *ir.Value, n int, ok bool) {
@@ -159,7 +160,7 @@ func (a *aheadFinder) rows(x *ir.Value, batch, places int) []int {
 	if !slices.Equal(lead, []int{batch, places}) && !slices.Equal(lead, []int{batch * places}) {
 		return nil
 	}
-	rows := ir.NewArray(ir.T(place, append(slices.Clone(lead), 1)...))
+	rows := ir.NewArray(ir.T(placeType, append(slices.Clone(lead), 1)...))
 	for i := range rows.I {
 		rows.I[i] = int64(i % places)
 	}
@@ -227,7 +228,7 @@ func (a *aheadFinder) back(v *ir.Value) *ir.Value {
 func moved(op *ir.Op, rows *ir.Array) *ir.Array {
 	out := slices.Clone(op.Out[0].Type.Dims)
 	out[len(out)-1] = 1
-	to := ir.T(place, out...)
+	to := ir.T(placeType, out...)
 	switch at := op.Attrs.(type) {
 	case ops.SliceAttrs:
 		at.Sizes = append(slices.Clone(at.Sizes[:len(at.Sizes)-1]), 1)

@@ -51,8 +51,8 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
     report = Report(path, loss=loss if isinstance(loss, str) else "graph" if loss is not None else "")
     inner = None if isinstance(loss, str) else loss
     with as_in_training(model, report) as restore:
-        flat = prepared(model, args, inner, targets)
-        if loss is None and scalar_first(flat):
+        flat, outs = prepared(model, args, inner, targets)
+        if loss is None and scalar_first(outs):
             report.loss = "graph"
             report.notes.append(f"the first of the results, {flat.outputs[0]}, is one number and is taken as the loss")
         report.notes += [f"{a} lies in the memory of {b}; it is an input of its own in the file" for a, b in flat.shared.items()]
@@ -93,10 +93,8 @@ def told(fault):
     return f"{type(fault).__name__}: " + "\n    ".join(lines[:8])
 
 
-def scalar_first(flat):
-    """Whether the module returns several results of which the first is one number: a loss, as those of transformers do with labels=."""
-    with torch.no_grad():
-        outs = flat(*flat.tensors)
+def scalar_first(outs):
+    """Whether a module's results are several of which the first is one number: a loss, as those of transformers do with labels=."""
     return len(outs) > 1 and outs[0].is_floating_point() and outs[0].numel() == 1 and outs[0].dim() <= 1
 
 
@@ -132,7 +130,7 @@ def as_in_training(model, report):
 
 
 def prepared(model, args, loss, targets):
-    """The module of tensors, with targets for its loss."""
+    """The module of tensors, with targets for its loss, and the results of the example: the loss where one is given."""
     given = () if targets is None else (targets,) if torch.is_tensor(targets) else tuple(targets)
     if loss is None and given:
         raise ValueError("targets are for a loss module; there is none")
@@ -143,7 +141,7 @@ def prepared(model, args, loss, targets):
         outs = flat(*flat.tensors)
     flat.packs = bool(packed)
     if loss is None:
-        return flat
+        return flat, outs
     if targets is None:
         given = made_targets(loss, outs[0])
     flat = Flat(model, args, loss, given)
@@ -152,7 +150,7 @@ def prepared(model, args, loss, targets):
         value = flat(*flat.tensors)[0]
     if value.numel() != 1:
         raise ValueError(f"the loss is {list(value.shape)}, not one number")
-    return flat
+    return flat, (value,)
 
 
 def made_targets(loss, out):

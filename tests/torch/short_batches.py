@@ -3,7 +3,7 @@ epoch is not full.
 
     tests/torch/run.sh short_batches.py [NAME...]
 
-NAMEs write those models' entries alone anew. Two epochs of batches in order, the second one of `rest` samples, from 1 to the whole batch. NAME.onnx is
+NAMEs write those models' entries alone anew. A model that fails is left out and named at the end, with exit code 1. Two epochs of batches in order, the second one of `rest` samples, from 1 to the whole batch. NAME.onnx is
 the model, NAME.npz holds its data for the two batches (in0…, target), and for each rest
 
     keep/REST/losses       the loss of each step
@@ -195,7 +195,7 @@ class Reference:
             report = gtc.export(training(self.model), example, path, exporter=self.job.exporter)
         lost = [x for x in report.lost if "num_batches_tracked" not in x]
         if lost:
-            print(f"{self.job.name}: {lost}\n{said.getvalue()}")
+            raise ValueError(f"lost: {lost}\n{said.getvalue()}")
         model = onnx.load(path)
         for node in model.graph.node:  # stack traces: most of the bytes
             node.doc_string = ""
@@ -209,7 +209,9 @@ def entry(archive, name, data):
 
 def main():
     torch.set_num_threads(1)
-    kept, chosen = {}, sys.argv[1:]
+    kept, chosen, failed = {}, sys.argv[1:], []
+    if unknown := set(chosen) - {job.name for job in MODELS}:
+        sys.exit(f"no models: {', '.join(sorted(unknown))}")
     if chosen and OUT.exists():
         with zipfile.ZipFile(OUT) as old:
             kept = {n: old.read(n) for n in old.namelist()}
@@ -222,14 +224,16 @@ def main():
             try:
                 reference.onnx(path)
                 arrays = reference.arrays()
-            except Exception as e:  # the rest is worth having
-                print(f"{job.name}: {str(e)[:2000]}")
+                bad = [k for k, v in arrays.items() if v.dtype.kind == "f" and not np.isfinite(v).all()]
+                if bad:
+                    raise ValueError(f"not finite: {bad[:5]}")
+            except Exception as e:  # the others are made all the same
+                print(f"{job.name}: {type(e).__name__}: {str(e)[:2000]}", flush=True)
+                failed.append(job.name)
+                kept.pop(job.name + ".npz", None)
                 continue
             kept[job.name + ".onnx"] = pathlib.Path(path).read_bytes()
         buffer = io.BytesIO()
-        bad = [k for k, v in arrays.items() if v.dtype.kind == "f" and not np.isfinite(v).all()]
-        if bad:
-            print(f"{job.name}: not finite: {bad[:5]}")
         np.savez(buffer, **arrays)
         kept[job.name + ".npz"] = buffer.getvalue()
         print(f"{job.name}: {len(kept[job.name + '.onnx'])} + {len(kept[job.name + '.npz'])} bytes", flush=True)
@@ -243,6 +247,8 @@ def main():
             if name.rsplit(".", 1)[0] in names:
                 entry(archive, name, kept[name])
     print(f"{len(jobs)} models, {OUT.stat().st_size} bytes")
+    if failed:
+        sys.exit(f"{len(failed)} models failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
