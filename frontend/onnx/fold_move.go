@@ -98,7 +98,7 @@ func foldTile(n *node, in []*ir.Array) []*ir.Array {
 
 func foldConcat(n *node, in []*ir.Array) []*ir.Array {
 	t := in[0].Type
-	axis, dims := n.dim(n.int("axis", 0), len(t.Dims)), t.Dims
+	axis, dims := n.joinAxis(len(t.Dims)), t.Dims
 	for _, a := range in[1:] {
 		if a == nil || a.Type.DType != t.DType || len(a.Type.Dims) != len(dims) {
 			n.fail("operands to join differ in element type or number of dimensions")

@@ -37,7 +37,13 @@ func (m *Model) index() (err error) {
 		return err
 	}
 	seen := map[string]bool{}
-	for _, in := range g.Input {
+	for i, in := range g.Input {
+		if in.GetName() == "" {
+			return fmt.Errorf("input %d has no name", i)
+		}
+		if err := wellNamed(in.GetName()); err != nil {
+			return fmt.Errorf("input %d: %w", i, err)
+		}
 		if seen[in.GetName()] {
 			return fmt.Errorf("input %q is given twice", in.GetName())
 		}
@@ -78,6 +84,9 @@ func (m *Model) addInitializer(p *onnxpb.TensorProto) error {
 	}
 	if t.name == "" || m.inits[t.name] != nil {
 		return fmt.Errorf("initializer name %q is empty or given twice", t.name)
+	}
+	if err := wellNamed(t.name); err != nil {
+		return fmt.Errorf("initializer: %w", err)
 	}
 	m.inits[t.name] = t
 	m.initList = append(m.initList, t)
@@ -271,7 +280,7 @@ func nodesIn(nodes []*onnxpb.NodeProto) int {
 
 func (in *inliner) list(nodes []*onnxpb.NodeProto, s scope, depth int) error {
 	if depth > maxInline {
-		return fmt.Errorf("functions call one another more than %d deep: is one recursive?", maxInline)
+		return fmt.Errorf("functions call one another more than %d deep, at last from %s: is one recursive?", maxInline, s.loc)
 	}
 	for _, p := range nodes {
 		if in.visited++; in.visited > in.limit {
@@ -338,8 +347,14 @@ func (in *inliner) call(n *node, f *onnxpb.FunctionProto, depth int) error {
 	if in.parts += len(f.Input) + len(f.Output) + len(f.AttributeProto); in.parts > maxParts {
 		return fmt.Errorf("calls of functions pass more than %d operands, results and attributes", maxParts)
 	}
-	if v, err := defaultOpset(f.OpsetImport); err == nil && v > 0 {
-		s.opset = v
+	if len(f.OpsetImport) > 0 {
+		v, err := defaultOpset(f.OpsetImport)
+		if err != nil {
+			return ir.Errorf(n.located(), "function %q: %v", f.GetName(), err)
+		}
+		if v > 0 {
+			s.opset = v
+		}
 	}
 	if len(n.in) > len(f.Input) || len(n.out) > len(f.Output) {
 		return ir.Errorf(n.located(), "calls function %q with %d inputs and %d results; it has %d and %d",
@@ -397,6 +412,11 @@ func (s scope) node(p *onnxpb.NodeProto, index int) (*node, error) {
 			return nil, ir.Errorf(ir.Loc{OpType: n.op}, "a name of %d bytes is longer than %d", len(v), maxName)
 		}
 	}
+	for _, v := range slices.Concat(p.Input, p.Output) {
+		if err := wellNamed(v); err != nil {
+			return nil, ir.Errorf(n.located(), "%v", err)
+		}
+	}
 	for _, v := range p.Input {
 		n.in = append(n.in, s.name(v))
 	}
@@ -406,6 +426,9 @@ func (s scope) node(p *onnxpb.NodeProto, index int) (*node, error) {
 	for _, a := range p.Attribute {
 		if n.attrs[a.GetName()] != nil {
 			return nil, ir.Errorf(n.located(), "attribute %q is given twice", a.GetName())
+		}
+		if kinds := values(a); len(kinds) > 1 {
+			return nil, ir.Errorf(n.located(), "attribute %q has more than one value: %s", a.GetName(), strings.Join(kinds, " and "))
 		}
 		if ref := a.GetRefAttrName(); ref != "" {
 			if s.attrs == nil {

@@ -185,6 +185,11 @@ func (m *Model) checkFunctions() error {
 		if given[key] {
 			return fmt.Errorf("function %q of domain %q is given twice", f.GetName(), f.GetDomain())
 		}
+		for what, names := range map[string][]string{"input": f.Input, "result": f.Output} {
+			if name, twice := givenTwice(names); twice {
+				return fmt.Errorf("function %q of domain %q: %s %q is given twice", f.GetName(), f.GetDomain(), what, name)
+			}
+		}
 		given[key] = true
 	}
 	return nil

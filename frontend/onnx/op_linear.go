@@ -160,9 +160,18 @@ func windowOf(n *node, size, kernel []int) window {
 	return w
 }
 
+// autoPad is the attribute of that name.
+func (n *node) autoPad() string {
+	mode := n.str("auto_pad", "NOTSET")
+	if !slices.Contains([]string{"", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"}, mode) {
+		n.fail("auto_pad is %q: want NOTSET, VALID, SAME_UPPER or SAME_LOWER", mode)
+	}
+	return mode
+}
+
 // samePads fills in the pads of auto_pad SAME_UPPER and SAME_LOWER for a forward window.
 func (w window) samePads(n *node, size []int) window {
-	mode := n.str("auto_pad", "NOTSET")
+	mode := n.autoPad()
 	if mode != "SAME_UPPER" && mode != "SAME_LOWER" {
 		if mode == "VALID" {
 			w.pads = make([]int, 2*len(size))
@@ -244,7 +253,7 @@ func importConvTranspose(w *walker, n *node, in []*val) []*val {
 	if len(extra) != len(size) || want != nil && len(want) != len(size) {
 		n.fail("output_padding %v or output_shape %v do not fit %d spatial dimensions", extra, want, len(size))
 	}
-	mode := n.str("auto_pad", "NOTSET")
+	mode := n.autoPad()
 	out := make([]int, len(size))
 	for i, s := range size {
 		full := (s-1)*g.strides[i] + extra[i] + (g.kernel[i]-1)*g.dilations[i] + 1

@@ -85,9 +85,17 @@ func importTile(w *walker, n *node, in []*val) []*val {
 	return outs(ops.Reshape(w.b, ops.Expand(w.b, x, wide), out))
 }
 
+// joinAxis is Concat's axis, which has no default.
+func (n *node) joinAxis(rank int) int {
+	if n.attrs["axis"] == nil {
+		n.fail("attribute \"axis\" is missing")
+	}
+	return n.dim(n.int("axis", 0), rank)
+}
+
 func importConcat(w *walker, n *node, in []*val) []*val {
 	var xs []*ir.Value
-	axis := n.dim(n.int("axis", 0), len(in[0].t.Dims))
+	axis := n.joinAxis(len(in[0].t.Dims))
 	for _, x := range in {
 		if x == nil {
 			n.fail("an operand is left out")

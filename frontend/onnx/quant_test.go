@@ -17,7 +17,7 @@ import (
 func graphOf(opset int64, typ onnxpb.TensorProto_DataType, dims []any, inits []*onnxpb.TensorProto, nodes ...*onnxpb.NodeProto) *onnxpb.ModelProto {
 	return modelOf(opset, &onnxpb.GraphProto{
 		Input:       []*onnxpb.ValueInfoProto{portOf("x", typ, dims...)},
-		Output:      []*onnxpb.ValueInfoProto{portOf("y", f32)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_UNDEFINED)},
 		Initializer: inits, Node: nodes,
 	})
 }

@@ -23,7 +23,7 @@ func draw(t *testing.T, step int64, args map[string]*ir.Array, nodes ...*onnxpb.
 		g.Input = append(g.Input, portOf(name, onnxpb.TensorProto_FLOAT, dims...))
 	}
 	for _, n := range nodes {
-		g.Output = append(g.Output, portOf(n.Output[0], onnxpb.TensorProto_FLOAT))
+		g.Output = append(g.Output, portOf(n.Output[0], onnxpb.TensorProto_UNDEFINED))
 	}
 	model, err := Parse(encode(modelOf(22, g)), "", Options{})
 	if err != nil {

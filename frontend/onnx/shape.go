@@ -146,6 +146,7 @@ func sliceCuts(n *node, in, starts, ends, axes, steps []int) []cut {
 	if len(ends) != len(starts) || axes != nil && len(axes) != len(starts) || steps != nil && len(steps) != len(starts) {
 		n.fail("starts, ends, axes and steps have %d, %d, %d and %d values", len(starts), len(ends), len(axes), len(steps))
 	}
+	cutAlready := make([]bool, len(in))
 	for i, start := range starts {
 		axis, step := i, 1
 		if axes != nil {
@@ -158,6 +159,10 @@ func sliceCuts(n *node, in, starts, ends, axes, steps []int) []cut {
 		if step == 0 || step == math.MinInt {
 			n.fail("step %d", step)
 		}
+		if cutAlready[axis] {
+			n.fail("axes %v name a dimension twice", axes)
+		}
+		cutAlready[axis] = true
 		out[axis] = cutOf(in[axis], start, ends[i], step)
 	}
 	return out

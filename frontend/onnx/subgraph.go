@@ -63,9 +63,13 @@ func (m *Model) hoist() {
 		}
 	})
 	claim(g.Node, func(sub *onnxpb.GraphProto) {
+		own := map[string]int{}
+		for _, t := range sub.Initializer {
+			own[t.GetName()]++
+		}
 		sub.Initializer = slices.DeleteFunc(sub.Initializer, func(t *onnxpb.TensorProto) bool {
 			d, err := convertType(t.GetDataType())
-			if err != nil || !d.IsFloat() || taken[t.GetName()] {
+			if err != nil || !d.IsFloat() || taken[t.GetName()] || own[t.GetName()] > 1 {
 				return false
 			}
 			taken[t.GetName()] = true
@@ -93,6 +97,9 @@ func (m *Model) bodyOf(n *node, attr string) (*body, error) {
 		}
 		if err != nil {
 			return nil, ir.Errorf(n.located(), "initializer %q of a subgraph: %v", p.GetName(), err)
+		}
+		if t.name == "" || b.inits[n.subst.name(t.name)] != nil {
+			return nil, ir.Errorf(n.located(), "initializer name %q of its graph %q is empty or given twice", t.name, attr)
 		}
 		if t.typ.DType.IsFloat() && t.typ.Elems() > 1 {
 			m.warn("%q is an initializer of a subgraph of node %q and its name is used elsewhere, so it is a constant; move it to "+

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -125,7 +126,25 @@ func (t *tensor) checkLength() error {
 		want = t.packed()
 	}
 	if got := t.typedLen(); got != want {
+		if kinds := payloads(p); got == 0 && len(kinds) > 0 {
+			return fmt.Errorf("has its values in %s, where tensors of this type have none", kinds[0])
+		}
 		return fmt.Errorf("has %d values, not %d%s", got, want, t.hint(got))
+	}
+	return t.checkNarrow()
+}
+
+// checkNarrow refuses values in int32_data that the tensor's narrower type does not hold: readers would differ in what is left
+// of them. Those of either sign's range are its bits.
+func (t *tensor) checkNarrow() error {
+	bits := max(8, t.typ.DType.Bits()) // elements of fewer bits share bytes
+	if bits >= 32 {
+		return nil
+	}
+	for i, v := range t.proto.Int32Data {
+		if v < -1<<(bits-1) || v >= 1<<bits {
+			return fmt.Errorf("value %d of int32_data is %d, which %s does not hold", i, v, t.typ.DType)
+		}
 	}
 	return nil
 }
@@ -238,8 +257,11 @@ func (t *tensor) externalBytes() ([]byte, error) {
 // place is where the external data of t should be.
 func (t *tensor) place() (place, error) {
 	at := place{length: t.packed()}
-	for _, e := range t.proto.ExternalData {
+	for i, e := range t.proto.ExternalData {
 		text := e.GetValue()
+		if slices.ContainsFunc(t.proto.ExternalData[:i], func(o *onnxpb.StringStringEntryProto) bool { return o.GetKey() == e.GetKey() }) {
+			return at, fmt.Errorf("external data: %q is given twice", e.GetKey())
+		}
 		var err error
 		switch e.GetKey() {
 		case "location":

@@ -182,6 +182,9 @@ func (w *walker) run(live []*node, dims map[string]int) (err error) {
 	for _, name := range w.m.outputs {
 		w.b.Loc = ir.Loc{Node: name, OpType: "output"}
 		if x := w.lookup(name); x != nil {
+			if err := w.m.asDeclared(name, x); err != nil {
+				return err
+			}
 			w.result(name, x)
 			continue
 		}
