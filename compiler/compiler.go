@@ -135,6 +135,7 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 	if o.Pass.Loss == "" {
 		o.Pass.Loss = model.DefaultLoss()
 	}
+	o.Pass.BatchDim = model.BatchDims()
 	res.ahead = ahead(m.Funcs[0])
 	if n := len(m.Funcs[0].Ops); n > maxOps {
 		return model, res, Input(fmt.Errorf("%s becomes %d ops, more than the %d that gtc compiles: is a loop unrolled that should be shorter, or one sample of the batch exported at a time? (gtc inspect shows the operators)",

@@ -44,6 +44,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 		}
 	}
 	out.Train.Meetings, out.Train.Noise, out.Train.Lone = results[0].Context.Meetings, results[0].Context.Noise, results[0].Context.Lone
+	out.Train.BatchDims = results[0].Context.BatchDims
 	out.RankProgram = make([]int, out.Ranks)
 	for r := range out.RankProgram {
 		out.RankProgram[r] = m.Mesh.Coord(r, "pp")

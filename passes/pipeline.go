@@ -16,6 +16,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/precision"
 	"github.com/gtc-compiler/gtc/passes/recognize"
+	"github.com/gtc-compiler/gtc/passes/rows"
 	"github.com/gtc-compiler/gtc/passes/shard"
 	"github.com/gtc-compiler/gtc/passes/simplify"
 	"github.com/gtc-compiler/gtc/passes/spmd"
@@ -43,6 +44,8 @@ var Table = []pass.Pass{
 		Why: "clip, schedule and update are ordinary ops: sharded, fused and planned like the rest"},
 	{Name: "simplify", Run: simplify.Run, Needs: pass.HasUpdate,
 		Why: "fewer ops to shard: equal ones shared, dead ones dropped, algebra"},
+	{Name: "rows", Run: rows.Run, Needs: pass.HasUpdate,
+		Why: "gradients, too, merge dims in which samples are not outermost; shard splits whole dims or their outermost part"},
 	{Name: "shard", Run: shard.Run, Needs: pass.HasUpdate, Makes: pass.Sharded,
 		Why: "annotates only: the graph is still global and still runs in interp"},
 	{Name: "spmd", Run: spmd.Run, Needs: pass.Sharded, Makes: pass.Local,

@@ -117,6 +117,21 @@ func building(w io.Writer) func() func() {
 	}
 }
 
+// along says where samples lie in inputs that have them elsewhere than along the leading dimension.
+func along(m *abi.Manifest) string {
+	var list []string
+	for i := range m.Programs[0].Tensors {
+		t := &m.Programs[0].Tensors[i]
+		if d := m.Train.BatchDims[t.Name]; d > 0 && t.Role == "input" {
+			list = append(list, fmt.Sprintf("dimension %d of %s", d, printable.Line(t.Name)))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return ", along " + strings.Join(list, " and ")
+}
+
 // printPlan says what was compiled.
 func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 	m := res.Manifest
@@ -133,7 +148,7 @@ func printPlan(w io.Writer, o *compiler.Options, res *compiler.Result) {
 	}
 	infers := t.Loss == pass.NoLoss
 	if !infers {
-		line("batch", "%d = %d × %d × %d (ranks, micro-batches, samples each)", t.Batch, t.DP, t.Microbatches, t.RankBatch)
+		line("batch", "%d = %d × %d × %d (ranks, micro-batches, samples each)%s", t.Batch, t.DP, t.Microbatches, t.RankBatch, along(m))
 		line("training", "loss %s, %s with lr %g, schedule %s, %s", t.Loss, t.Optimizer, t.LR, schedule(o), arithmetic(&o.Pass))
 	}
 	for i := range m.Programs {

@@ -23,6 +23,8 @@ type modelFlags struct {
 
 	values []string
 
+	batchDims []string
+
 	lora     []string
 	betas    string
 	bucketMB float64
@@ -39,7 +41,8 @@ func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
 	i, p := &m.opt.Import, &m.opt.Pass
 	fs.StringArrayVar(&m.dims, "dim", nil, "bind an open dimension of the model: `NAME=N`, or INPUT[k]=N where the file gives dimension k no name, or all of an input, also where the file gives none: INPUT=4x16 (INPUT=scalar for none); may be repeated")
 	fs.StringArrayVar(&m.values, "value", nil, "bind an input whose contents decide shapes or numbers of steps: `NAME=3`, or NAME=2,3 where it has several; it is a constant of the program then, not an input. May be repeated")
-	fs.IntVar(&i.Batch, "batch", 0, "leading dimension of every input that has an open one: the global batch, samples a step")
+	fs.IntVar(&i.Batch, "batch", 0, "leading dimension of every input that has an open one, or that of --batch-dim: the global batch, samples a step")
+	fs.StringArrayVar(&m.batchDims, "batch-dim", nil, "the samples of the batch lie along dimension N of an input, counted from 0: `INPUT=N`, such as x=1 for [time, batch, channels]; without it the leading one, or the only one along which no samples meet. May be repeated")
 	fs.Var(&roleFlag{rules: &i.Roles, train: true}, "train", "train the initializers that match `GLOB`, whatever their role; may be repeated. A later --train or --freeze goes over an earlier one: --freeze '*' --train 'lora_*'")
 	fs.Var(&roleFlag{rules: &i.Roles}, "freeze", "do not train the parameters that match `GLOB`; a batch normalisation whose scale is frozen keeps its statistics")
 	fs.StringArrayVar(&m.lora, "lora", nil, "train only adapters of low rank: `rank=8,alpha=16,target=GLOB`, target may be repeated, seed=N is that of their first values; without alpha it is 8")

@@ -173,7 +173,7 @@ func bind(o *compiler.Options, ref *npz.File) error {
 			shapes[in.Name] = h.Shape
 		}
 		for d, open := range in.Open {
-			if _, bound := dims[open]; open != "" && !bound && len(h.Shape) == len(in.Open) && !(d == 0 && o.Import.Batch > 0) {
+			if _, bound := dims[open]; open != "" && !bound && len(h.Shape) == len(in.Open) && !(d == in.BatchDim && o.Import.Batch > 0) {
 				dims[open] = h.Shape[d]
 			}
 		}

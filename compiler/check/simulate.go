@@ -96,7 +96,8 @@ func inputNames(o *compiler.Options) ([]string, error) {
 // simulate does steps updates on the batch of ref.
 func simulate(ctx context.Context, res *compiler.Result, inputs []string, ref *npz.File, steps int) (*memory, error) {
 	programs := Programs(res.Context)
-	batch, err := wholeBatch(programs, inputs, ref)
+	w := whole{inputs, res.Context.BatchDims, ref}
+	batch, err := w.batch(programs)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func simulate(ctx context.Context, res *compiler.Result, inputs []string, ref *n
 		if err := sim.Call("forward", batch); err != nil {
 			return nil, fmt.Errorf("simulating @forward: %w", err)
 		}
-		m.first, err = named(programs, sim)
+		m.first, err = w.named(programs, sim)
 		return m, err
 	}
 	for k := range steps {
@@ -127,7 +128,7 @@ func simulate(ctx context.Context, res *compiler.Result, inputs []string, ref *n
 		if k > 0 {
 			continue
 		}
-		if m.first, err = named(programs, sim); err != nil {
+		if m.first, err = w.named(programs, sim); err != nil {
 			return nil, err
 		}
 	}
@@ -170,8 +171,15 @@ func meanLoss(sim *interp.Simulation) (loss, empty float64, err error) {
 	return sum.F[0] / n, empty, nil
 }
 
+// whole reads and gives arrays of all ranks and micro-batches, with samples where the model has them.
+type whole struct {
+	inputs    []string
+	batchDims map[string]int // see pass.Context
+	ref       *npz.File
+}
+
 // named puts all named results of the last step together.
-func named(programs []interp.Program, sim *interp.Simulation) (map[string]*ir.Array, error) {
+func (w *whole) named(programs []interp.Program, sim *interp.Simulation) (map[string]*ir.Array, error) {
 	out := map[string]*ir.Array{}
 	for _, p := range programs {
 		for _, f := range p.Module.Funcs {
@@ -184,7 +192,7 @@ func named(programs []interp.Program, sim *interp.Simulation) (map[string]*ir.Ar
 					return nil, err
 				}
 				if x != nil {
-					out[r.Name] = x
+					out[r.Name] = moved(x, 0, w.batchDims[r.Name])
 				}
 			}
 		}
@@ -192,8 +200,8 @@ func named(programs []interp.Program, sim *interp.Simulation) (map[string]*ir.Ar
 	return out, nil
 }
 
-// wholeBatch reads what the programs take from the data; samples weigh 1.
-func wholeBatch(programs []interp.Program, inputs []string, ref *npz.File) (map[string]*ir.Array, error) {
+// batch is what the programs take from the data, by name; samples weigh 1.
+func (w *whole) batch(programs []interp.Program) (map[string]*ir.Array, error) {
 	out := map[string]*ir.Array{}
 	for _, p := range programs {
 		for _, f := range p.Module.Funcs {
@@ -205,7 +213,7 @@ func wholeBatch(programs []interp.Program, inputs []string, ref *npz.File) (map[
 				if out[name] != nil || !v.Role.FromData() {
 					continue
 				}
-				x, err := wholeInput(p.Module.Mesh, v, name, inputs, ref)
+				x, err := w.input(p.Module.Mesh, v, name)
 				if err != nil {
 					return nil, err
 				}
@@ -216,17 +224,17 @@ func wholeBatch(programs []interp.Program, inputs []string, ref *npz.File) (map[
 	return out, nil
 }
 
-// wholeInput is the array of ref for v of a rank's program, which is the input of that name.
-func wholeInput(m mesh.Mesh, v *ir.Value, name string, inputs []string, ref *npz.File) (*ir.Array, error) {
+// input is the array of the reference for v of a rank's program, which is the input of that name.
+func (w *whole) input(m mesh.Mesh, v *ir.Value, name string) (*ir.Array, error) {
 	dims := interp.WholeDims(m, v)
 	out := ir.NewArray(ir.T(v.Type.DType, dims...))
 	names := []string{name}
 	role := v.Role
 	if role == ir.Whole { // of the model's inputs, or what the loss adds
 		role = ir.Input
-		if !slices.Contains(inputs, name) {
+		if !slices.Contains(w.inputs, name) {
 			role = ir.Weight
-			if v.Type.DType.IsInt() || has(ref, name) || len(dims) > 1 {
+			if v.Type.DType.IsInt() || has(w.ref, name) || len(dims) > 1 {
 				role = ir.Target
 			}
 		}
@@ -240,18 +248,21 @@ func wholeInput(m mesh.Mesh, v *ir.Value, name string, inputs []string, ref *npz
 	case ir.Target:
 		names = append(names, data.TargetNames...)
 	default:
-		names = append(names, "in"+strconv.Itoa(slices.Index(inputs, name)))
+		names = append(names, "in"+strconv.Itoa(slices.Index(w.inputs, name)))
 	}
-	i := slices.IndexFunc(names, func(n string) bool { return has(ref, n) })
+	i := slices.IndexFunc(names, func(n string) bool { return has(w.ref, n) })
 	if i < 0 {
-		return nil, compiler.Input(fmt.Errorf("%s: no array for input %q", ref.Path(), name))
+		return nil, compiler.Input(fmt.Errorf("%s: no array for input %q", w.ref.Path(), name))
 	}
-	x, shape, err := read(ref, names[i])
+	x, shape, err := read(w.ref, names[i])
 	if err != nil {
 		return nil, compiler.Input(err)
 	}
+	if d := w.batchDims[name]; d > 0 && len(shape) == len(dims) && slices.Equal(slices.Delete(slices.Clone(shape), d, d+1), dims[1:]) {
+		x, shape = npz.MoveDim(x, shape, d, 0)
+	}
 	if !slices.Equal(squeeze(shape), squeeze(dims)) {
-		return nil, compiler.Input(fmt.Errorf("%s: array %q is %v, input %q of the whole batch is %v", ref.Path(), names[i], shape, name, dims))
+		return nil, compiler.Input(fmt.Errorf("%s: array %q is %v, input %q of the whole batch is %v", w.ref.Path(), names[i], shape, name, dims))
 	}
 	if out.F != nil {
 		out.F = x
@@ -260,6 +271,17 @@ func wholeInput(m mesh.Mesh, v *ir.Value, name string, inputs []string, ref *npz
 		out.I[k] = int64(x[k])
 	}
 	return out, nil
+}
+
+// moved is x with a dim brought to another place.
+func moved(x *ir.Array, from, to int) *ir.Array {
+	if from == to || max(from, to) >= len(x.Type.Dims) {
+		return x
+	}
+	out := &ir.Array{Type: x.Type}
+	out.F, out.Type.Dims = npz.MoveDim(x.F, x.Type.Dims, from, to)
+	out.I, _ = npz.MoveDim(x.I, x.Type.Dims, from, to)
+	return out
 }
 
 func squeeze(dims []int) []int {

@@ -25,7 +25,7 @@ func (m *Model) bindDims() (map[string]int, error) {
 				continue
 			}
 			known[name] = true
-			if _, bound := dims[name]; i == 0 && m.opts.Batch > 0 && !bound {
+			if _, bound := dims[name]; i == m.batchDim(in) && m.opts.Batch > 0 && !bound {
 				dims[name] = m.opts.Batch
 			}
 		}
@@ -78,8 +78,8 @@ func (m *Model) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (ir.Ty
 			"or export with a known number of dimensions", in.GetName())
 	}
 	t := ir.Type{DType: d}
-	for i, dim := range tt.Shape.Dim {
-		size, err := m.dimSize(in.GetName(), i, dim, dims)
+	for i := range tt.Shape.Dim {
+		size, err := m.dimSize(in, i, dims)
 		if err != nil {
 			return t, err
 		}
@@ -91,19 +91,24 @@ func (m *Model) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (ir.Ty
 	return t, nil
 }
 
-func (m *Model) dimSize(input string, i int, dim *onnxpb.TensorShapeProto_Dimension, dims map[string]int) (int, error) {
+func (m *Model) dimSize(in *onnxpb.ValueInfoProto, i int, dims map[string]int) (int, error) {
+	input, dim, samples := in.GetName(), in.Type.GetTensorType().GetShape().Dim[i], i == m.batchDim(in)
 	name := openName(input, i, dim)
 	if v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && name == "" {
-		if i == 0 && m.opts.Batch > 0 && int64(m.opts.Batch) != v.DimValue {
-			return 0, fmt.Errorf("input %q has a fixed leading dimension of %d, not %d (--batch); export with a dynamic "+
-				"batch dimension to choose it", input, v.DimValue, m.opts.Batch)
+		if samples && m.opts.Batch > 0 && int64(m.opts.Batch) != v.DimValue {
+			which := "a fixed leading dimension"
+			if i > 0 {
+				which = fmt.Sprintf("its samples along dimension %d, which is fixed, and has a size", i)
+			}
+			return 0, fmt.Errorf("input %q has %s of %d, not %d (--batch); export with a dynamic "+
+				"batch dimension to choose it (--batch-dim %s=N where it is another)", input, which, v.DimValue, m.opts.Batch, input)
 		}
 		return int(min(v.DimValue, maxDim+1)), nil
 	}
 	if size, ok := dims[name]; ok {
 		return size, nil
 	}
-	if i == 0 && m.opts.Batch > 0 {
+	if samples && m.opts.Batch > 0 {
 		return m.opts.Batch, nil
 	}
 	if v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue == 0 {
@@ -112,7 +117,7 @@ func (m *Model) dimSize(input string, i int, dim *onnxpb.TensorShapeProto_Dimens
 		return 0, nil
 	}
 	hint := fmt.Sprintf("give --dim %s=N", name)
-	if i == 0 {
+	if samples {
 		hint += " or --batch N"
 	}
 	return 0, fmt.Errorf("dimension %d of input %q, %q, is open: %s", i, input, name, hint)

@@ -128,7 +128,7 @@ func (m *Model) bindOpen() openDims {
 			if v, ok := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue >= 0 {
 				continue
 			}
-			if _, bound := dims[name]; name == "" || bound || i == 0 && m.opts.Batch > 0 {
+			if _, bound := dims[name]; name == "" || bound || i == m.batchDim(in) && m.opts.Batch > 0 {
 				continue
 			}
 			dims[name] = 1

@@ -31,8 +31,11 @@ type Options struct {
 	// Values gives the contents of inputs that must be known when compiling, such as trip counts, as numbers with commas
 	// between (--value n=3). They are constants of the program, not its inputs.
 	Values map[string]string `json:",omitempty"`
-	// Batch, when positive, is the leading dimension of every input that has one (--batch 32).
+	// Batch, when positive, is the number of samples of every input that has them along an open dimension, the leading one or that of
+	// BatchDims (--batch 32).
 	Batch int
+	// BatchDims are the dimensions along which inputs have their samples (--batch-dim x=1), counted from the end where negative.
+	BatchDims map[string]int `json:",omitempty"`
 	// Train, Freeze and Untie are globs over initializer names, Tie holds "copy=original" pairs of globs
 	// or names; they override the roles and ties that were found (--train, --freeze, --tie, --untie).
 	Train, Freeze, Tie, Untie []string

@@ -12,6 +12,8 @@ type Input struct {
 	Name string
 	// Open has an entry for each dimension: the name that Options.Dims binds, or "" for one that is fixed.
 	Open []string
+	// BatchDim is the dimension that the samples are taken to lie along when Options.Batch is bound.
+	BatchDim int
 	// Type is the declared type: inputs of a sequence or optional type need Options.Contents.
 	Type *onnxpb.TypeProto
 }
@@ -23,7 +25,7 @@ func (m *Model) Inputs() []Input {
 		if _, bound := m.opts.Values[in.GetName()]; bound {
 			continue
 		}
-		i := Input{Name: in.GetName(), Type: in.Type}
+		i := Input{Name: in.GetName(), Type: in.Type, BatchDim: m.batchDim(in)}
 		for k, d := range in.Type.GetTensorType().GetShape().GetDim() {
 			i.Open = append(i.Open, openName(in.GetName(), k, d))
 		}

@@ -59,6 +59,7 @@ func Run(c *pass.Context) (err error) {
 	u.scaling = u.takeScale()
 	u.takeCount()
 	grads := u.takeGrads()
+	u.oneOfSamples(grads)
 	for i := range grads {
 		u.spare(&grads[i])
 	}

@@ -32,8 +32,9 @@ type Options struct {
 	// Loss is cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div, graph, none (NoLoss), or "" (graph when the
 	// model's single output is a scalar float, else an error asks for one).
 	Loss        string
-	IgnoreIndex int     // of cross_entropy and nll; default -100 (set by the caller)
-	HuberDelta  float64 // default 1
+	BatchDim    []string // INPUT=DIM: samples lie along that dim of the input; found where it is not given
+	IgnoreIndex int      // of cross_entropy and nll; default -100 (set by the caller)
+	HuberDelta  float64  // default 1
 
 	Optimizer Optimizer
 	Schedule  Schedule

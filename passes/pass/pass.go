@@ -78,8 +78,13 @@ type Context struct {
 	// Noise tells, by function that infers (eval, forward), which nodes draw random numbers in it; functions without are not in it.
 	Noise map[string]string
 	// Lone is the first node that normalises by samples which have one value for each channel; nil for none.
-	Lone  *abi.Lone
-	Slots int // copies of the stash: micro-batches in flight at once; 0 without a stash
+	Lone *abi.Lone
+	// BatchDims is the dim along which the model has the samples of an input, of the target, or of an output out0, out1, …, where
+	// it is not the leading one, as it is in the program. Made by trainstep.
+	BatchDims map[string]int
+	// BatchHint are flags that a refusal of samples which meet may name: with them none would. Made by trainstep.
+	BatchHint string
+	Slots     int // copies of the stash: micro-batches in flight at once; 0 without a stash
 }
 
 // SetFileDims notes the dims of a parameter in files; the first call for a name counts.

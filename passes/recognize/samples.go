@@ -9,20 +9,20 @@ import (
 )
 
 // Indices that say "sample b, place i of it": x[arange(B), i] (one column of the vectors is the vector's own position), and
-// rows of a table of all samples, b*T + i. They become places in each sample, of which every rank and micro-batch reads
+// rows of a table of all samples, b*T + i, or i*B + b where time comes first. They become places in each sample, of which every rank and micro-batch reads
 // its own; the column is dropped, for as a constant it would number the samples of the whole batch.
 //
 // A column means its own sample whatever i is, for a negative i counts from the end of the sample. A row b*T + i does only
 // where i is from 0 to T-1: -1 is a row of the sample before. Where that is proven (an argmax, a remainder, clipped or
-// known numbers), nothing is lost. Where it is not, ranks of dp gather the whole table and mean what one rank means; only
+// known numbers), nothing is lost. A row i*B + b is of sample b for every i. Where it is not, ranks of dp gather the whole table and mean what one rank means; only
 // micro-batches, which could not run at all, take each sample's rows, and a row of another sample ends the program.
 
 // pair is a dim of the table together with the dim of the indices (their vectors' dim left out) at which it is read. In
-// flat tables the dim is taken apart into samples and the size places of each; otherwise size is 0. open is whether rows
-// may be other samples', as far as is known.
+// flat tables the dim is taken apart into samples and the size places of each, or the other way round where samples are inner;
+// otherwise size is 0. open is whether rows may be other samples', as far as is known.
 type pair struct {
 	table, lead, size int
-	open              bool
+	open, inner       bool
 }
 
 // perSample rewrites a gather_nd, scatter_nd or gather whose indices pair samples. Tables of parameters stay as they are.
@@ -119,7 +119,7 @@ func (s *sampler) pairUp() *ir.Value {
 		s.pairColumn(p, k)
 	}
 	for k := range s.depth {
-		if s.m.splits() && !s.paired(k) && len(s.pairs) == 0 {
+		if s.m.splits() && !s.paired(k) && len(s.pairs) == 0 && !s.pairStrided(k) {
 			s.pairRows(p, k)
 		}
 	}
@@ -189,18 +189,35 @@ func (s *sampler) pairRows(p *places, k int) {
 		}
 		for d := range whole {
 			if s.lead = whole; fits(d, open) {
-				s.pairs = append(s.pairs, pair{k, d, size / whole[d], open})
+				s.pairs = append(s.pairs, pair{table: k, lead: d, size: size / whole[d], open: open})
 				return
 			}
 		}
 		for _, n := range s.parts(size) {
 			if s.lead = []int{n, whole[0] / n}; fits(0, open) {
-				s.pairs = append(s.pairs, pair{k, 0, size / n, open})
+				s.pairs = append(s.pairs, pair{table: k, size: size / n, open: open})
 				return
 			}
 		}
 	}
 	s.lead = whole
+}
+
+// pairStrided pairs dim k, of T rows with B samples each, where column k of all vectors is their position along a dim of B, plus a
+// multiple of B.
+func (s *sampler) pairStrided(k int) bool {
+	size := s.x.Type.Dims[k]
+	for d, n := range s.lead {
+		if n < 2 || size%n != 0 || size/n < 2 || s.taken(d) {
+			continue
+		}
+		rest := s.m.remainders(s.op.In[1], int64(n))
+		if rest != nil && s.coordinates(d, k, func(at, place int) bool { return rest[place] == int64(at) }) {
+			s.pairs = append(s.pairs, pair{table: k, lead: d, size: size / n, inner: true})
+			return true
+		}
+	}
+	return false
 }
 
 // parts are the numbers of samples into which a sole dim of the indices may be divided for a table of size rows, the
@@ -289,10 +306,14 @@ func (s *sampler) table() (*ir.Value, []int) {
 			continue
 		}
 		place[i] = len(apart)
-		if size := s.pairs[i].size; size > 0 {
-			others, apart = append(others, len(apart)+1), append(apart, n/size, size)
-		} else {
+		switch size := s.pairs[i].size; {
+		case size == 0:
 			apart = append(apart, n)
+		case s.pairs[i].inner:
+			place[i]++
+			others, apart = append(others, len(apart)), append(apart, size, n/size)
+		default:
+			others, apart = append(others, len(apart)+1), append(apart, n/size, size)
 		}
 	}
 	order := slices.Concat(place, others)
@@ -330,6 +351,9 @@ func (s *sampler) indices(lead []int) *ir.Value {
 // behind its last, which is an error where it is used.
 func (s *sampler) own(rows *ir.Value, p pair) *ir.Value {
 	b := s.b
+	if p.inner {
+		return s.ownStrided(rows, p)
+	}
 	first := ops.MulScalar(b, ops.Iota(b, dtype.I64, rows.Type.Dims, p.lead), float64(p.size))
 	if !p.open {
 		return ops.Sub(b, rows, first)
@@ -338,6 +362,19 @@ func (s *sampler) own(rows *ir.Value, p pair) *ir.Value {
 	fromEnd := ops.Lt(b, rows, ops.ScalarLike(b, rows, 0)) // of the whole table
 	own := ops.Sub(b, ops.Where(b, fromEnd, ops.Add(b, rows, total), rows), first)
 	return ops.Where(b, ops.Lt(b, own, ops.ScalarLike(b, own, 0)), ops.ScalarLike(b, own, float64(p.size)), own)
+}
+
+// ownStrided is own where samples are inner. What is no multiple of their number apart, after an overflow, becomes a row behind the last.
+func (s *sampler) ownStrided(rows *ir.Value, p pair) *ir.Value {
+	b := s.b
+	total := s.x.Type.Dims[p.table]
+	n := ops.ScalarLike(b, rows, float64(total/p.size))
+	zero := ops.ScalarLike(b, rows, 0)
+	fromEnd := ops.Lt(b, rows, zero)
+	at := ops.Where(b, fromEnd, ops.Add(b, rows, ops.ScalarLike(b, rows, float64(total))), rows)
+	at = ops.Sub(b, at, ops.Iota(b, dtype.I64, rows.Type.Dims, p.lead))
+	bad := ops.Or(b, ops.Lt(b, at, zero), ops.Ne(b, ops.Mod(b, at, n), zero))
+	return ops.Where(b, bad, ops.ScalarLike(b, at, float64(p.size)), ops.Div(b, at, n))
 }
 
 // counted are n numbers from start on.

@@ -234,24 +234,10 @@ func cut(parts []Part, sizes []int) [][]Part {
 
 // op works out the layouts of op's results.
 func (s *Facts) op(op *ir.Op) *Meeting {
-	for _, v := range op.Out {
-		s.at[v] = plain(v.Type.Dims)
+	w, m := s.begin(op)
+	if w == nil {
+		return m
 	}
-	if !slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && s.at[v].Has() }) {
-		return nil
-	}
-	if op.Def == ops.DropoutDef { // its counter is of no sample
-		s.at[op.Out[0]] = s.at[op.In[0]]
-		return nil
-	}
-	var rule factor.Rule
-	if op.Def.Rules.Factors != nil {
-		rule = op.Def.Rules.Factors(op)
-	}
-	if len(rule.In) != len(op.In) || len(rule.Out) != len(op.Out) {
-		return s.all(op)
-	}
-	w := walk{s: s, op: op, rule: rule, parts: make([][]Part, len(rule.Factors)), null: make([][]bool, len(rule.Factors))}
 	if m := w.operands(); m != nil {
 		return m
 	}
@@ -260,6 +246,29 @@ func (s *Facts) op(op *ir.Op) *Meeting {
 	}
 	w.results()
 	return nil
+}
+
+// begin starts the work on an op that samples are in, with results laid out as if there were none; nil where that is all, for there are none, or
+// the op has no rule and needs them all.
+func (s *Facts) begin(op *ir.Op) (*walk, *Meeting) {
+	for _, v := range op.Out {
+		s.at[v] = plain(v.Type.Dims)
+	}
+	if !slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && s.at[v].Has() }) {
+		return nil, nil
+	}
+	if op.Def == ops.DropoutDef { // its counter is of no sample
+		s.at[op.Out[0]] = s.at[op.In[0]]
+		return nil, nil
+	}
+	var rule factor.Rule
+	if op.Def.Rules.Factors != nil {
+		rule = op.Def.Rules.Factors(op)
+	}
+	if len(rule.In) != len(op.In) || len(rule.Out) != len(op.Out) {
+		return nil, s.all(op)
+	}
+	return &walk{s: s, op: op, rule: rule, parts: make([][]Part, len(rule.Factors)), null: make([][]bool, len(rule.Factors))}, nil
 }
 
 // walk is the work on one op.
@@ -341,7 +350,7 @@ func (w *walk) meets() *Meeting {
 		case factor.Free:
 		case factor.Sum:
 			if !w.whole(f) || !w.terms(f) {
-				return &Meeting{w.op, "adds up samples"}
+				return &Meeting{w.op, adds}
 			}
 		case factor.Max, factor.Min, factor.Prod:
 			return &Meeting{w.op, "takes the " + words[k] + " over samples"}
@@ -442,3 +451,6 @@ func (w *walk) stays(f int) bool {
 	}
 	return false
 }
+
+// adds is what a sum over samples does.
+const adds = "adds up samples"

@@ -20,7 +20,7 @@ type obstacle struct {
 	when      map[*ir.Value]stage
 }
 
-func (o *obstacle) explain(mb int) error {
+func (o *obstacle) explain(mb int, hint string) error {
 	mixed := mixed(o.a.f)
 	op, text, value := o.op, o.text, o.value
 	if v := o.couples(mixed); v != nil { // the node that couples the samples, not one that is far behind it
@@ -32,6 +32,9 @@ func (o *obstacle) explain(mb int) error {
 		if p := mixed[value]; p != nil {
 			e.Note("it depends on the %s %q, so it is not known from the data alone before the micro-batches are computed", p.Role, p.Name)
 		}
+	}
+	if hint != "" {
+		e.Note("where samples lie along another dimension than the leading one, none would meet: %s", hint)
 	}
 	if o.a.f.Name == "forward" {
 		return e.Note("@forward is compiled only on request; training does not need it")

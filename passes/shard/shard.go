@@ -60,7 +60,7 @@ func Run(c *pass.Context) (err error) {
 		return nil
 	}
 	if !why.batchNorm || !c.Opt.SyncBN {
-		return why.explain(c.Opt.Microbatches)
+		return why.explain(c.Opt.Microbatches, c.BatchHint)
 	}
 	c.Remark(nil, "warning: the statistics of BatchNorm %q span the whole batch, so the %d micro-batches were merged into one "+
 		"(more memory); statistics of each rank's own micro-batch would keep them apart", why.op.Loc.Node, c.Opt.Microbatches)

@@ -53,6 +53,9 @@ func Run(c *pass.Context) (err error) {
 	if fwd == nil {
 		return fmt.Errorf("there is no @forward to train")
 	}
+	if err := lead(c, fwd); err != nil {
+		return err
+	}
 	if c.Opt.Loss == pass.NoLoss {
 		c.Opt.Forward = true
 		inferenceForm(c, fwd)

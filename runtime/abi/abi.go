@@ -70,6 +70,10 @@ type Train struct {
 	// Lone is a node that normalises by the statistics of samples which have one value for each channel; nil for none.
 	Lone *Lone `json:"lone,omitempty"`
 
+	// BatchDims is the dim along which the model has the samples of an input, of the target, or of an output out0, out1, …, where
+	// it is not the leading one. In programs it is.
+	BatchDims map[string]int `json:"batch_dims,omitempty"`
+
 	// Together says that @eval reads data of role whole: a batch is then evaluated in one call for each micro-batch, which add
 	// up; otherwise a call is a batch of its own.
 	Together bool `json:"together,omitempty"`

@@ -137,6 +137,25 @@ func sameShape(a, b []int) bool {
 	return slices.Equal(wide(a), wide(b))
 }
 
+// batchDim is the dim of an array of that shape, not empty, which samples of the input lie along: the first, or the one that the model
+// has. An array that could be either is refused.
+func (in *Input) batchDim(shape []int) (int, error) {
+	front := sameShape(shape[1:], in.Shape)
+	d := in.BatchDim
+	along := d > 0 && len(shape) == len(in.Shape)+1 && sameShape(slices.Delete(slices.Clone(shape), d, d+1), in.Shape)
+	switch {
+	case front && along && shape[0] != 1:
+		return 0, fmt.Errorf("it is %v, and its samples may lie along dim %d as the model has them, or along the first: leave one sample out of the file, so that the sizes tell", shape, d)
+	case along:
+		return d, nil
+	case front:
+		return 0, nil
+	case d > 0:
+		return 0, fmt.Errorf("it is %v, input %q wants samples of %v, along dim %d or the first", shape, in.Name, in.Shape, d)
+	}
+	return 0, fmt.Errorf("a sample is %v, input %q wants %v", shape[1:], in.Name, in.Shape)
+}
+
 // find is the part that holds row i of the column; first rows ascend.
 func find(parts []part, i int64, first func(*part) int64) *part {
 	k := sort.Search(len(parts), func(k int) bool { return first(&parts[k]) > i })

@@ -89,6 +89,7 @@ func newConverter(src string, in *Input, t *Transform) (*converter, error) {
 type scratch struct {
 	ints   []int64
 	floats []float64
+	bytes  []byte // of a sample that lies in pieces
 }
 
 // valueError says which element of a sample has a value that the input cannot take.

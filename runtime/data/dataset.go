@@ -34,6 +34,7 @@ type column struct {
 	out    int   // bytes of a sample in the program's type
 	window int64 // tokens from a window to the next one that does not overlap; 1 for arrays
 	shift  int64 // tokens before the first: 1 for "y"
+	along  int   // the dim of the arrays that samples lie along, of the last file where they differ
 	conv   *converter
 }
 
@@ -43,6 +44,8 @@ type part struct {
 	data       []byte
 	firstRow   int64 // number of its first sample
 	firstStart int64 // number of its first random window
+	pieces     int   // a sample is so many pieces, which lie apart by a row of all samples; 1 where samples follow one another
+	rows       int   // samples of the file
 }
 
 // Open opens the files (patterns such as "train-*.npz" are resolved), finds the array of
@@ -147,11 +150,13 @@ func (d *Dataset) arrayColumn(c *column, in *Input, t *Transform) error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case len(shape) == 0:
+		if len(shape) == 0 {
 			return fail("it is a single number, input %q wants one row for each sample", in.Name)
-		case !sameShape(shape[1:], in.Shape):
-			return fail("a sample is %v, input %q wants %v", shape[1:], in.Name, in.Shape)
+		}
+		dim, err := in.batchDim(shape)
+		switch {
+		case err != nil:
+			return fail("%v", err)
 		case dtype != "" && dtype != got:
 			return fail("it is %s, in %s it is %s", got, c.parts[0].path, dtype)
 		}
@@ -163,10 +168,15 @@ func (d *Dataset) arrayColumn(c *column, in *Input, t *Transform) error {
 		if err != nil {
 			return err
 		}
-		if shape[0] > 0 {
-			c.parts = append(c.parts, part{path: path, data: bytes, firstRow: rows})
+		if n := shape[dim]; n > 0 {
+			p := part{path: path, data: bytes, firstRow: rows, pieces: 1, rows: n}
+			for _, k := range shape[:dim] {
+				p.pieces *= k
+			}
+			c.parts = append(c.parts, p)
 		}
-		rows += int64(shape[0])
+		c.along = max(c.along, dim)
+		rows += int64(shape[dim])
 	}
 	c.bytes = int64(in.size() * kinds[dtype].size)
 	c.row, c.window = c.bytes, 1
@@ -200,7 +210,7 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 		if n < window+extra {
 			return fmt.Errorf("%s: %d tokens are fewer than one window of input %q needs (%d)", path, n, in.Name, window+extra)
 		}
-		c.parts = append(c.parts, part{path: path, data: src.Data, firstRow: samples, firstStart: starts})
+		c.parts = append(c.parts, part{path: path, data: src.Data, firstRow: samples, firstStart: starts, pieces: 1})
 		samples += (n - extra) / window
 		starts += n - window - extra + 1
 	}
@@ -223,6 +233,9 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 func (d *Dataset) note(in *Input, c *column, dtype string) {
 	s := fmt.Sprintf("%s %s%v <- %s %s", in.Name, in.DType, in.Shape, c.key, dtype)
 	s = strings.ReplaceAll(s, "[]", "")
+	if c.along > 0 {
+		s += fmt.Sprintf(", samples along dim %d", c.along)
+	}
 	itself := fmt.Sprintf("the model shifts it by %d itself", in.Ahead)
 	switch n := in.Ahead + int(c.shift); {
 	case len(d.files.tokens) == 0 && in.Ahead > 0:
@@ -271,7 +284,7 @@ func (d *Dataset) newScratch() *scratch {
 	for i := range d.inputs {
 		n = max(n, d.inputs[i].size())
 	}
-	return &scratch{ints: make([]int64, n), floats: make([]float64, n)}
+	return &scratch{ints: make([]int64, n), floats: make([]float64, n), bytes: make([]byte, 0, 8*n)}
 }
 
 // read puts one sample of an input into dst. With random, sample counts the places where
@@ -288,7 +301,13 @@ func (d *Dataset) read(input int, sample int64, random bool, dst []byte, s *scra
 		at = (sample - p.firstRow) * c.window
 	}
 	off := (at + c.shift) * c.row
-	if err := c.conv.convert(dst, p.data[off:off+c.bytes], s); err != nil {
+	var src []byte
+	if p.pieces > 1 {
+		src = p.gather(at, c.bytes, s)
+	} else {
+		src = p.data[off : off+c.bytes]
+	}
+	if err := c.conv.convert(dst, src, s); err != nil {
 		where := fmt.Sprintf("array %q, sample %d", c.key, at)
 		if c.row != c.bytes {
 			where = fmt.Sprintf("the window from token %d", at+c.shift)
@@ -296,4 +315,15 @@ func (d *Dataset) read(input int, sample int64, random bool, dst []byte, s *scra
 		return fmt.Errorf("%s: %s, input %q: %w", p.path, where, d.inputs[input].Name, err)
 	}
 	return nil
+}
+
+// gather puts the pieces of sample at side by side, bytes in all.
+func (p *part) gather(at, bytes int64, s *scratch) []byte {
+	s.bytes = s.bytes[:0]
+	piece := bytes / int64(p.pieces)
+	for k := range int64(p.pieces) {
+		from := (k*int64(p.rows) + at) * piece
+		s.bytes = append(s.bytes, p.data[from:from+piece]...)
+	}
+	return s.bytes
 }

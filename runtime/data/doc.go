@@ -5,6 +5,8 @@
 //
 //   - .npz and .npy (package npz) and .safetensors: every array is [n, ...], one row a
 //     sample. Several files of a kind are taken one after the other along the first dim.
+//     Of an input with a BatchDim, samples may lie along that dim instead, as in the model;
+//     an array that could be either is refused.
 //   - .bin, .tok (uint16), .txt (uint8), or any file when Options.Tokens names a type:
 //     flat little-endian tokens without a header, cut into windows of T tokens: the array
 //     "x" is tokens[i:i+T], the array "y" is tokens[i+1:i+T+1]. T is the model's. Labels

@@ -67,7 +67,7 @@ func (t *Transform) Apply(src []byte, from string, in *Input) ([]byte, error) {
 		return nil, fmt.Errorf("%d bytes are no whole number of samples of %d", len(src), size)
 	}
 	out := make([]byte, len(src)/size*to)
-	s := &scratch{make([]int64, c.n), make([]float64, c.n)}
+	s := &scratch{ints: make([]int64, c.n), floats: make([]float64, c.n)}
 	for i := range len(src) / size {
 		if err := c.convert(out[i*to:(i+1)*to], src[i*size:(i+1)*size], s); err != nil {
 			return nil, fmt.Errorf("sample %d: %w", i, err)

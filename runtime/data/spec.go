@@ -12,7 +12,9 @@ type Input struct {
 	DType  string // short name: "f32", "i64", ...
 	Shape  []int  // of one sample: without the batch dim
 	Target bool   // this is what the loss compares the output with
-	Ahead  int    // how many places later the model's own loss looks in it: it shifts its labels
+	// BatchDim is the dim along which the model has its samples. Arrays may have them along that dim or along the first.
+	BatchDim int
+	Ahead    int // how many places later the model's own loss looks in it: it shifts its labels
 
 	// Lo and Hi bound integer values when Lo < Hi: Lo <= v < Hi. A token or a class outside
 	// would make a kernel read outside its tables.

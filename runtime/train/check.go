@@ -68,7 +68,7 @@ func (s *session) fixedBatch() error {
 	}
 	arrays = append(arrays, npz.Array{Name: "loss", DType: "f64", Shape: []int{len(losses) / 8}, Data: losses},
 		npz.Array{Name: "empty_steps", DType: "bool", Shape: []int{len(empty)}, Data: empty})
-	return s.writeResults(s.cfg.results, arrays)
+	return s.writeResults(s.cfg.results, s.plan.asModel(arrays))
 }
 
 // fixedStep does one update on the batch; first, when not nil, collects the results.
@@ -183,6 +183,9 @@ func readBatch(path string, feed *feeder, opt *data.Options) ([]npz.Array, error
 		a, err := f.Read(names[i])
 		if err != nil {
 			return nil, err
+		}
+		if a, err = feed.front(a, t); err != nil {
+			return nil, fmt.Errorf("%s: array %q %w", path, names[i], err)
 		}
 		var b npz.Array
 		if tr, ok := opt.Transforms[t.Name]; ok {

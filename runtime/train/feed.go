@@ -135,7 +135,8 @@ func (d *feeder) describe() ([]data.Input, error) {
 		if shape[0] /= d.rows; shape[0] == 1 {
 			shape = shape[1:]
 		}
-		list = append(list, data.Input{Name: t.Name, DType: t.DType, Shape: shape, Target: t.Role == "target", Ahead: t.Ahead})
+		list = append(list, data.Input{Name: t.Name, DType: t.DType, Shape: shape, Target: t.Role == "target", Ahead: t.Ahead,
+			BatchDim: d.m.plan.Train.BatchDims[t.Name]})
 	}
 	if len(list) == 0 {
 		return nil, usagef("the model has no inputs to read from data")

@@ -40,7 +40,7 @@ func (s *session) dumpForward() error {
 	if nodes := s.plan.Train.Noise[FuncForward]; nodes != "" {
 		s.rep.note("%s", random("outputs are", nodes))
 	}
-	return s.writeResults(s.cfg.dumpForward, s.plan.named(arrays))
+	return s.writeResults(s.cfg.dumpForward, s.plan.named(s.plan.asModel(arrays)))
 }
 
 // forward runs a model over samples, as many at a time as it was compiled for.

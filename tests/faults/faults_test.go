@@ -47,8 +47,8 @@ var everyLayout = []string{"", "--dp 2", "--microbatches 2", "--dp 2 --microbatc
 
 // comparisons and trainings are all rows, a list for each part.
 var (
-	comparisons = slices.Concat(normComparisons, emptyComparisons, shortComparisons, lossComparisons, gatherComparisons, fileComparisons)
-	trainings   = slices.Concat(normTrainings, shortTrainings, lossTrainings, gatherTrainings, fileTrainings)
+	comparisons = slices.Concat(normComparisons, emptyComparisons, shortComparisons, lossComparisons, gatherComparisons, turnedComparisons, fileComparisons)
+	trainings   = slices.Concat(normTrainings, shortTrainings, lossTrainings, gatherTrainings, turnedTrainings, fileTrainings)
 )
 
 // folder holds the models.
