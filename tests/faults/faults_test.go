@@ -48,7 +48,7 @@ var everyLayout = []string{"", "--dp 2", "--microbatches 2", "--dp 2 --microbatc
 // comparisons and trainings are all rows, a list for each part.
 var (
 	comparisons = slices.Concat(normComparisons, emptyComparisons, shortComparisons, lossComparisons, gatherComparisons, turnedComparisons, fileComparisons)
-	trainings   = slices.Concat(normTrainings, shortTrainings, lossTrainings, gatherTrainings, turnedTrainings, fileTrainings)
+	trainings   = slices.Concat(normTrainings, shortTrainings, lossTrainings, gatherTrainings, turnedTrainings, fileTrainings, unevenTrainings)
 )
 
 // folder holds the models.

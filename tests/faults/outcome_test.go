@@ -73,6 +73,17 @@ func exported(t *testing.T, dir string) map[string][]float64 {
 	return out
 }
 
+// arrays are the names in a .npz file of the folder.
+func arrays(t *testing.T, file string) []string {
+	t.Helper()
+	f, err := npz.Open(input(t, file+".npz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return f.Names()
+}
+
 // array is one of a .npz file of the folder.
 func array(t *testing.T, file, name string) []float64 {
 	t.Helper()
