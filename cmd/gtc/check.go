@@ -32,6 +32,8 @@ are chosen, are interpreted side by side in float64, with their collectives, mes
 layout (--dp, --tp, --pp, --zero, …) computes what one rank does; values of half precision (--precision) are rounded. It
 says nothing about kernels or transports; for those, check without it.
 
+With --json an error that is no number is the string "NaN", that of arrays of other sizes "other size".
+
 Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 		Example: "  gtc check model.onnx --reference model.npz --dp 2 --microbatches 2\n" +
 			"  gtc check model.onnx --reference model.npz --dp 2 --tp 2 --simulate",

@@ -58,7 +58,7 @@ type Row struct {
 // a gradient that is zero in exact arithmetic (the bias before a normalisation) is rounding.
 const tiny = 1e-6
 
-// never is the error of what is not a number, otherSize that of what cannot be compared. JSON has no infinity.
+// never is the error of what is not a number, otherSize that of what cannot be compared: both are beyond any tolerance.
 const (
 	never     = math.MaxFloat64
 	otherSize = math.MaxFloat64 / 2 // of arrays of other sizes
@@ -322,12 +322,15 @@ func (r *Report) finish() {
 	}
 }
 
+// numeric reports whether an error is one, and not never or otherSize.
+func numeric(e float64) bool { return e < otherSize }
+
 // figure prints an error.
 func figure(e float64) string {
 	switch {
 	case e == otherSize:
 		return "other size"
-	case math.IsNaN(e) || e >= never:
+	case !numeric(e):
 		return "NaN"
 	}
 	return fmt.Sprintf("%.2e", e)

@@ -109,8 +109,14 @@ func TestNotFinite(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.finish()
-		if _, err := json.Marshal(r); err != nil || r.OK || r.Out != never || r.Loss != never {
+		r.Curves["sgd"], r.Curves["adamw"] = otherSize, 0.5
+		text, err := json.Marshal(r)
+		if err != nil || r.OK || r.Out != never || r.Loss != never {
 			t.Errorf("%g: %v, out %g, loss %g, ok %t", x, err, r.Out, r.Loss, r.OK)
+		}
+		want := `{"ok":false,"out":"NaN","loss":"NaN","grad_max":0,"unmatched":[],"curves":{"adamw":0.5,"sgd":"other size"},"seconds":0}`
+		if string(text) != want {
+			t.Errorf("%g: the report is\n%s, want\n%s", x, text, want)
 		}
 	}
 }

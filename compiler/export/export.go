@@ -208,7 +208,7 @@ func load(f *compiler.Folder, from string) (tensors []safetensors.Tensor, step i
 // kept reports whether a tensor belongs to the model: not the optimizer's, not a constant of the program.
 func kept(f *compiler.Folder, name string) bool {
 	if f == nil {
-		return name != "step" && name != onnx.NoiseSeed && !strings.HasPrefix(name, pass.LossScale) && !strings.HasPrefix(name, "optim/") && !strings.HasPrefix(name, "const/")
+		return name != "step" && name != pass.EmptySteps && name != onnx.NoiseSeed && !strings.HasPrefix(name, pass.LossScale) && !strings.HasPrefix(name, "optim/") && !strings.HasPrefix(name, "const/")
 	}
 	for p := range f.Manifest.Programs { // of a pipeline, each stage has some
 		for i := range f.Manifest.Programs[p].Tensors {

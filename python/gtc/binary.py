@@ -32,10 +32,10 @@ TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp
 
 
 def arguments(flags):
-    """Command-line flags of keyword arguments: dp=2 is --dp 2, sync_bn=True is --sync-bn, shuffle=False is --shuffle=false.
+    """Command-line flags of keyword arguments: dp=2 is --dp=2, sync_bn=True is --sync-bn, shuffle=False is --shuffle=false.
 
     A list or tuple repeats its flag, a dict repeats it with KEY=VALUE, None leaves it out; precision=torch.bfloat16 is
-    --precision bf16. Which flags there are is the program's to know.
+    --precision=bf16. Which flags there are is the program's to know.
     """
     out = []
     for key, value in flags.items():
@@ -51,8 +51,7 @@ def arguments(flags):
             continue
         else:
             values = [text(value)]
-        for v in values:
-            out += [f"{flag}={v}"] if v.startswith("-") else [flag, v]
+        out += [f"{flag}={v}" for v in values]  # in one word: --resume takes a value in no other way, a number may be negative
     return out
 
 

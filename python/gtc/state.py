@@ -16,7 +16,7 @@ DTYPES = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64, "i32": torch.int32,
     "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2,
 }
-COUNTERS = ("step", "empty_steps", "loss_scale", "loss_scale_good", "loss_scale_skipped")  # of the training program
+COUNTERS = ("step", "empty_steps", "noise_seed", "loss_scale", "loss_scale_good", "loss_scale_skipped")  # of the training program
 ADAPTER = re.compile(r"^base_model\.model\..*\.lora_(A\.weight|B\.weight|embedding_[AB])$")  # names of `gtc compile --lora`
 OF_TRAINING = ("optim/", "const/")  # prefixes of tensors that are not the module's
 

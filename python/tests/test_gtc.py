@@ -267,7 +267,7 @@ class Names(unittest.TestCase):
 
     def test_flags(self):
         flags = binary.arguments(dict(dp=2, sync_bn=True, tie=["a=b", "c=d"], dim={"seq": 8, "x": (4, 16), "s": ()}, value={"n": 3, "sizes": [2, 3]}, total_steps=None, shuffle=False, precision=torch.bfloat16, ignore_index=-1, transform=("x=identity",)))
-        self.assertEqual(flags, ["--dp", "2", "--sync-bn", "--tie", "a=b", "--tie", "c=d", "--dim", "seq=8", "--dim", "x=4x16", "--dim", "s=scalar", "--value", "n=3", "--value", "sizes=2,3", "--shuffle=false", "--precision", "bf16", "--ignore-index=-1", "--transform", "x=identity"])
+        self.assertEqual(flags, ["--dp=2", "--sync-bn", "--tie=a=b", "--tie=c=d", "--dim=seq=8", "--dim=x=4x16", "--dim=s=scalar", "--value=n=3", "--value=sizes=2,3", "--shuffle=false", "--precision=bf16", "--ignore-index=-1", "--transform=x=identity"])
 
     def test_wrong_uses_are_told(self):
         with mock.patch.dict(os.environ, GTC="/no/such/gtc"), self.assertRaisesRegex(gtc.GtcError, "/no/such/gtc, which is not a program"):

@@ -82,7 +82,13 @@ func (p *forward) count() error {
 		p.samples = p.size
 	}
 	if why := p.s.plan.meets(FuncForward); why != "" && p.samples%p.size != 0 {
-		return fmt.Errorf("there are %d samples, the program takes %d at a time, and samples that fill up the last of these would count: %s", p.samples, p.size, why)
+		full := p.samples / p.size * p.size
+		give := fmt.Sprintf("give %d of them, or %d", full, full+p.size)
+		if full == 0 {
+			give = fmt.Sprintf("give %d", p.size)
+		}
+		return fmt.Errorf("there are %d samples, the program takes %d at a time, and samples that fill up the last of these would count: %s; %s",
+			p.samples, p.size, why, give)
 	}
 	if i := slices.Index(p.rows, 0); i >= 0 && p.samples != p.size {
 		return fmt.Errorf("there are %d samples, the program takes %d at a time, and input %q cannot be cut into those: give %d samples",

@@ -123,7 +123,7 @@ func several(list []string, by string) string {
 
 // ofRun reports whether a tensor of a checkpoint belongs to the run that wrote it and not to the model.
 func ofRun(name string) bool {
-	return name == stepState || name == noiseSeed || strings.HasPrefix(name, "optim/") || strings.HasPrefix(name, lossScale) || strings.HasPrefix(name, "const/")
+	return name == stepState || name == emptyState || name == noiseSeed || strings.HasPrefix(name, "optim/") || strings.HasPrefix(name, lossScale) || strings.HasPrefix(name, "const/")
 }
 
 // stepState is the state that counts updates (passes/optimizer).
@@ -154,6 +154,9 @@ func openWeights(path string) (weightSource, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasSuffix(path, ".onnx") {
+		return nil, fmt.Errorf("%s is a model: the weights of a program's own are compiled in (gtc compile); it is a folder of checkpoints, or a .safetensors file", path)
 	}
 	if !st.IsDir() {
 		f, err := safetensors.Open(path)
