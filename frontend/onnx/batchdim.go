@@ -41,7 +41,7 @@ func (m *Model) batchDim(in *onnxpb.ValueInfoProto) int {
 }
 
 // BatchDims are the dimensions along which inputs have their samples as far as the file and the options tell, each as "x=1", or as "x=1?"
-// where --batch alone speaks for it; leading ones that are not given are not in it.
+// where --batch alone speaks for it; leading ones that are neither given nor called after a batch are not in it.
 func (m *Model) BatchDims() []string {
 	var list []string
 	known := map[string]bool{}
@@ -53,7 +53,7 @@ func (m *Model) BatchDims() []string {
 			d = m.batchDim(in)
 		}
 		switch dims := in.Type.GetTensorType().GetShape().GetDim(); {
-		case given || d > 0 && calledBatch(dims[d]):
+		case given || d < len(dims) && calledBatch(dims[d]):
 			list = append(list, fmt.Sprintf("%s=%d", name, d))
 		case d > 0:
 			list = append(list, fmt.Sprintf("%s=%d?", name, d))

@@ -124,7 +124,7 @@ func choose(c *pass.Context, s *samples.Search) (samples.Along, error) {
 	possible := fits(s, front)
 	if possible && !turns(front) {
 		n := s.Inputs[0].Type.Dims[0]
-		if n < 2 || len(s.Fixed) > 0 || samples.TraceOf(s.F, n, front, s.Outputs...).Separate(s.Outputs) {
+		if n < 2 || samples.TraceOf(s.F, n, front, s.Outputs...).Separate(s.Outputs) {
 			return nil, nil
 		}
 		return better(c, s), nil
@@ -183,15 +183,17 @@ func inside(t *samples.Trace, v *ir.Value) error {
 }
 
 // better is the one way in which samples do not meet where they do along the leading dim. It is nil, and a hint for whoever has to refuse
-// the model, where sizes cannot tell the ways apart, so that data would fit the one as well as the other, and for a graph that ends in
-// its loss: in contrastive ones samples are meant to meet, and each token is for itself.
+// the model, where the leading dim is named, where sizes cannot tell the ways apart, so that data would fit the one as well as the
+// other, and for a graph that ends in its loss: in contrastive ones samples are meant to meet, and each token is for itself.
 func better(c *pass.Context, s *samples.Search) samples.Along {
-	ways, all := s.Apart()
+	free := *s
+	free.Fixed = nil
+	ways, all := free.Apart()
 	ways = slices.DeleteFunc(ways, func(w samples.Along) bool { return !turns(w) })
 	if !all || len(ways) != 1 {
 		return nil
 	}
-	unsure := !slices.ContainsFunc(s.Outputs, func(v *ir.Value) bool { return v.Type.Elems() != 1 })
+	unsure := len(s.Fixed) > 0 || !slices.ContainsFunc(s.Outputs, func(v *ir.Value) bool { return v.Type.Elems() != 1 })
 	for p, d := range ways[0] {
 		unsure = unsure || d > 0 && p.Type.Dims[d] == p.Type.Dims[0]
 	}

@@ -74,15 +74,16 @@ def call(*args):
         raise GtcError(f"gtc {' '.join(args)}: exit code {done.returncode}")
 
 
-def compile(model, args, out="gtc-out", loss=None, targets=None, **flags):
+def compile(model, args, out="gtc-out", loss=None, targets=None, batch_dim=0, **flags):
     """Exports the module and compiles it into the folder `out`; the ONNX file is left beside it, as `out`.onnx.
 
+    `batch_dim` is that of `export`: the dimension of the arguments that counts the samples, where it is not the first.
     `flags` are those of `gtc compile`, with underscores for dashes: gtc.compile(m, x, "gtc-out", loss="mse", batch=64, dp=2).
     The weights that training starts from are the module's. Returns the Report of the export; raises ExportError or GtcError.
     """
     out = os.fspath(out).rstrip("/")
-    report = export(model, args, out + ".onnx", loss=loss, targets=targets)
-    call("compile", report.path, "-o", out, *arguments(flags))
+    report = export(model, args, out + ".onnx", loss=loss, targets=targets, batch_dim=batch_dim)
+    call("compile", report.path, "-o", out, *arguments({"batch_dim": report.batch_dims, **flags}))
     return report
 
 

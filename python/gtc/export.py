@@ -23,7 +23,7 @@ class ExportError(RuntimeError):
     """No exporter could write the module; the message has what each of them said."""
 
 
-def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *, targets=None, opset=None, quiet=False):
+def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *, targets=None, opset=None, quiet=False, batch_dim=0):
     """Writes `model` as an ONNX file for training with gtc, prints and returns a Report.
 
     model: an nn.Module. In evaluation mode it is exported as if train() had been called; modules inside a model in training mode
@@ -35,7 +35,9 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
         result is the only output then, and the targets are inputs after the model's. PyTorch's own losses are given the first
         tensor that the model returns and the targets, others all that it returns (a tuple, a dict, a dataclass) and the targets.
         Parameters of a loss module are trained as loss.NAME.
-    dynamic_batch: leaves the first dimension open, in all arguments where it is that of the first one (`gtc compile --batch`).
+    dynamic_batch: leaves the batch open, in all arguments that have it (`gtc compile --batch`).
+    batch_dim: the dimension of the arguments that counts the samples: 1 for [time, batch, channels] of PyTorch's batch_first=False, or a dict
+        from names of inputs to dimensions. Arguments without the batch there are taken to have it in front, where they do.
     exporter: "dynamo", "torchscript", or "auto": dynamo, and TorchScript when that fails.
     targets: a tensor or a tuple, an example for a loss in the graph. For PyTorch's usual losses it is made up when not given.
     opset: of ONNX; the exporter's own choice when not given.
@@ -52,6 +54,8 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
     inner = None if isinstance(loss, str) else loss
     with as_in_training(model, report) as restore:
         flat, outs = prepared(model, args, inner, targets)
+        flat.batch_dims = batched(flat, batch_dim)
+        report.batch_dims = {n: d for n, d in zip(flat.names, flat.batch_dims) if d}
         if loss is None and scalar_first(outs):
             report.loss = "graph"
             report.notes.append(f"the first of the results, {flat.outputs[0]}, is one number and is taken as the loss")
@@ -200,15 +204,31 @@ def attempt(kind, flat, dynamic_batch, opset):
         notes = []
         if dynamic_batch and not open_batch(proto):
             why = "" if dynamic else f"; with an open one the exporter says: {first_line(error)}"
-            notes = [f"the batch is fixed at {flat.tensors[0].shape[0] if flat.tensors[0].dim() else 1}" + why]
+            sizes = [t.shape[d] for t, d in zip(flat.tensors, flat.batch_dims) if d is not None]
+            notes = [f"the batch is fixed at {sizes[0] if sizes else 1}" + why]
         return (proto, notes), None
     return None, error
 
 
-def batched(flat):
-    """Which tensors have the first one's leading dimension."""
-    size = next((t.shape[0] for t in flat.tensors if t.dim()), None)
-    return [t.dim() > 0 and t.shape[0] == size for t in flat.tensors]
+def batched(flat, batch_dim):
+    """The dimension that counts the samples, of each tensor; None where there is none."""
+    given = batch_dim if isinstance(batch_dim, dict) else {}
+    if unknown := sorted(set(given) - set(flat.names)):
+        raise ValueError(f"batch_dim: there is no input {unknown[0]}; there are {', '.join(flat.names)}")
+    tensors = dict(zip(flat.names, flat.tensors))
+    first = next((n for n in [*given, *flat.names] if tensors[n].dim()), None)
+    if first is None:
+        return [None] * len(flat.tensors)
+    for name, dim in [*given.items(), *([] if given else [(first, batch_dim)])]:
+        if not -tensors[name].dim() <= dim < tensors[name].dim():
+            raise ValueError(f"batch_dim: input {name} is {list(tensors[name].shape)}, and has no dimension {dim}")
+    size = tensors[first].shape[given.get(first, 0) if given else batch_dim]
+
+    def of(name, t):
+        choices = [given[name]] if name in given else [0] if given else [batch_dim, 0]
+        return next((d % t.dim() for d in choices if -t.dim() <= d < t.dim() and t.shape[d] == size), None)
+
+    return [of(n, t) for n, t in tensors.items()]
 
 
 def open_batch(proto):
@@ -218,7 +238,7 @@ def open_batch(proto):
 
 def by_dynamo(flat, dynamic, opset):
     """The ModelProto of the dynamo exporter without its optimiser."""
-    specs = tuple({0: torch.export.Dim.DYNAMIC} if dynamic and b else None for b in batched(flat))
+    specs = tuple({d: torch.export.Dim.DYNAMIC} if dynamic and d is not None else None for d in flat.batch_dims)
     options = {"opset_version": opset} if opset else {}
     program = torch.onnx.export(
         flat, flat.tensors, dynamo=True, optimize=False, verbose=False, input_names=flat.names, output_names=flat.outputs,
@@ -235,7 +255,7 @@ def by_torchscript(flat, dynamic, opset):
             return by_torchscript(flat, dynamic, 17)
         except torch.onnx.errors.UnsupportedOperatorError:
             return by_torchscript(flat, dynamic, 20)
-    axes = {n: {0: "batch"} for n, b in zip(flat.names, batched(flat)) if b} if dynamic else None
+    axes = {n: {d: "batch"} for n, d in zip(flat.names, flat.batch_dims) if d is not None} if dynamic else None
     buffer = io.BytesIO()
     torch.onnx.export(
         flat, flat.tensors, buffer, dynamo=False, training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False,

@@ -20,6 +20,7 @@ class Report:
     padding: dict = dataclasses.field(default_factory=dict)  # tables of embeddings -> the row of their padding_idx
     unused: list = dataclasses.field(default_factory=list)  # parameters and buffers that no result depends on
     inputs: list = dataclasses.field(default_factory=list)  # names, targets of a loss in the graph last
+    batch_dims: dict = dataclasses.field(default_factory=dict)  # inputs whose samples do not lie along the first dimension -> that dimension
     loss: str = ""  # what `gtc compile` takes when --loss is not given
     lost: list = dataclasses.field(default_factory=list)
     notes: list = dataclasses.field(default_factory=list)
@@ -33,6 +34,8 @@ class Report:
         n = len(self.parameters)
         head = f"{self.path}: {n} trained parameter{'s' * (n != 1)}, {len(self.frozen)} frozen, {len(self.buffers)} buffers ({self.exporter} exporter)"
         lines = [head, f"  inputs: {', '.join(self.inputs)}"]
+        if self.batch_dims:
+            lines.append("  samples lie along " + ", ".join(f"dimension {d} of {n}" for n, d in self.batch_dims.items()))
         if self.loss:
             lines.append(f"  loss: {self.loss}")
         lines += [f"  tied: {a} is {b}" for a, b in self.tied.items()]

@@ -1,10 +1,12 @@
 package faults
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
@@ -71,5 +73,54 @@ func weightsOf(file string) func(*testing.T, *outcome) {
 		if n < 2 {
 			t.Errorf("%s.npz has weights of %d parameters", file, n)
 		}
+	}
+}
+
+// TestTurnedForward: --dump-forward takes any number of samples along the model's dim, or in front, and gives outputs as the model does.
+func TestTurnedForward(t *testing.T) {
+	if !chosen("time_lstm") {
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "out")
+	if code, text := gtc(t, "compile", input(t, "time_lstm.onnx"), "-o", dir, "--batch", "3", "--loss", "none", "--threads", "1"); code != 0 {
+		t.Fatalf("code %d\n%s", code, text)
+	}
+	f, err := npz.Open(input(t, "time_lstm.npz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	x, err := f.Read("in0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := npz.Array{Name: "x", DType: x.DType}
+	front.Data, front.Shape = npz.MoveDim(x.Data, append(slices.Clone(x.Shape), 4), 1, 0)
+	front.Shape = front.Shape[:3]
+	for _, a := range []npz.Array{*x, front} {
+		in, out := filepath.Join(dir, "in.npz"), filepath.Join(dir, "y.npz")
+		if err := npz.WriteFile(in, []npz.Array{a}); err != nil {
+			t.Fatal(err)
+		}
+		if code, text := gtc(t, "run", dir, "--dump-forward", out, "--inputs", in); code != 0 {
+			t.Fatalf("code %d\n%s", code, text)
+		}
+		y, err := npz.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer y.Close()
+		got, err := y.Read(y.Names()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Shape, []int{5, 4, 3}) {
+			t.Errorf("the output is %v", got.Shape)
+		}
+		b, err := data.Convert(got.Data, got.DType, "f64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, "output", decode(b), array(t, "time_lstm", "out0"), 1e-6)
 	}
 }
