@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -104,4 +105,68 @@ func parses(cmd *cobra.Command, args []string) error {
 	}
 	fs := train.Flags()
 	return fs.Parse(slices.DeleteFunc(slices.Clone(args[1:]), func(a string) bool { return a == "…" }))
+}
+
+// written is the text of all sources, in which what documents speak of must occur.
+func written(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "docs" || d.Name() == "gtc-out" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2):
+			return filepath.SkipDir
+		case !slices.Contains([]string{".go", ".py", ".sh", ".h", ".cuh", ".c", ".cc", ".cpp"}, filepath.Ext(path)):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+var (
+	testNames = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z][A-Za-z0-9]+`)
+	variables = regexp.MustCompile(`\bGTC_[A-Z0-9_]+\b`)
+	links     = regexp.MustCompile(`\]\(([^)#:\s]*[a-z/][^)#:\s]*)(?:#[^)]*)?\)`)
+	packages  = regexp.MustCompile(`go (?:test|run|build) (?:-[a-z]+(?: [0-9a-z]+)? )*(\./[a-z0-9_/]+)`)
+)
+
+// TestDocsNames: tests, variables, files and packages that a document names are there.
+func TestDocsNames(t *testing.T) {
+	sources, n := written(t), 0
+	for name, text := range documents(t) {
+		in := func(what string, re *regexp.Regexp, there func(string) bool) {
+			for _, m := range re.FindAllStringSubmatch(text, -1) {
+				n++
+				if s := m[len(m)-1]; !there(s) {
+					t.Errorf("%s speaks of the %s %s, which does not exist", name, what, s)
+				}
+			}
+		}
+		root := "../.."
+		exists := func(folder string) func(string) bool {
+			return func(path string) bool {
+				_, err := os.Stat(filepath.Join(folder, path))
+				return err == nil
+			}
+		}
+		in("test", testNames, func(s string) bool { return strings.Contains(sources, "func "+s) }) // the beginning of a name selects several
+		in("variable", variables, func(s string) bool { return strings.Contains(sources, s) })
+		in("package", packages, exists(root))
+		if name != "README.md" {
+			root += "/docs"
+		}
+		if name != "cli.md" { // whose brackets are of usages
+			in("file", links, exists(root))
+		}
+	}
+	if n < 100 {
+		t.Errorf("only %d names were found", n)
+	}
 }
