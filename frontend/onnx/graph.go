@@ -66,6 +66,7 @@ func (m *Model) index() (err error) {
 		return err
 	}
 	m.record = m.readRecord()
+	m.marks = m.readMarks()
 	if m.nodes, err = m.sorted(m.nodes); err != nil {
 		return err
 	}

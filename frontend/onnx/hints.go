@@ -124,7 +124,7 @@ func argument(name string) string {
 // and many files do not say which row it is.
 func (w *walker) hintPadding(n *node, dims []int) {
 	from := w.reads(n, 0)
-	if len(dims) != 2 || len(from) != 1 || n.fx.is("embedding") || w.m.record != nil {
+	if len(dims) != 2 || len(from) != 1 || n.fx.is("embedding") || w.m.record != nil || w.m.marks != nil {
 		return // a record says whether there is one
 	}
 	p := from[0]

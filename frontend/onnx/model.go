@@ -86,6 +86,7 @@ type Model struct {
 	initList []*tensor       // in file order
 	torch    torchInfo
 	record   *record // nil unless python/gtc exported the file
+	marks    *record // nil unless gtc.record marked it
 	external map[string][]byte
 	noise    []string // nodes that draw random numbers
 	absent   int      // elements of initializers without contents

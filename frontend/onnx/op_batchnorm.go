@@ -56,6 +56,11 @@ func (w *walker) keepsStatistics(n *node, stats []*ir.Value) bool {
 	if w.frozen(n, 1) || slices.ContainsFunc(stats, w.frozenStatistic) {
 		return true
 	}
+	if w.m.marks != nil && w.m.marks.fixed != nil { // the module says it of each of its own
+		if s := statistic(stats[0]); s != nil {
+			return w.m.marks.fixed[module(s.Name)]
+		}
+	}
 	if n.trains() {
 		return false
 	}

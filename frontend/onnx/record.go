@@ -21,6 +21,8 @@ const (
 	keyTransient  = "gtc.transient"  // [buffers that the module's state dict leaves out]
 	keyUnused     = "gtc.unused"     // [parameters on which no result depends, which the file does not hold]
 	keyLoss       = "gtc.loss"       // the name of a loss
+	keyModule     = "gtc.module"     // in files that gtc.record marked: {"version": 1}; what no key says is decided as without
+	keyEvaluation = "gtc.evaluation" // there: [modules of batch normalization in evaluation mode]; all others train
 )
 
 // record is what python/gtc says of a model it exported.
@@ -32,6 +34,8 @@ type record struct {
 
 	unused    []string
 	transient map[string]bool // nil in files of versions that did not record it
+
+	fixed map[string]bool // of marks: modules of batch normalization that keep their statistics; nil when it does not say
 }
 
 // readRecord reads the record of a model; nil when there is none, or when another tool has since changed the file
@@ -41,7 +45,7 @@ func (m *Model) readRecord() *record {
 	if text == "" {
 		return nil
 	}
-	r := &record{roles: map[string]string{}, tied: map[string][]string{}}
+	r := newRecord()
 	for _, key := range []string{keyParameters, keyFrozen, keyBuffers} {
 		var names []string
 		if text := metaValue(m.Proto.MetadataProps, key); text != "" && json.Unmarshal([]byte(text), &names) != nil {
@@ -57,6 +61,43 @@ func (m *Model) readRecord() *record {
 			r.roles[n] = key
 		}
 	}
+	r.rest(m)
+	return r
+}
+
+func newRecord() *record { return &record{roles: map[string]string{}, tied: map[string][]string{}} }
+
+// readMarks reads what gtc.record has noted of a file of PyTorch's own exporters, whose tensors may have lost their names; nil
+// when it has noted nothing.
+func (m *Model) readMarks() *record {
+	if m.record != nil || metaValue(m.Proto.MetadataProps, keyModule) == "" {
+		return nil
+	}
+	r := newRecord()
+	for _, n := range m.names(keyFrozen) {
+		r.roles[n] = keyFrozen
+	}
+	if metaValue(m.Proto.MetadataProps, keyEvaluation) != "" {
+		r.fixed = map[string]bool{}
+		for _, n := range m.names(keyEvaluation) {
+			r.fixed[n] = true
+		}
+	}
+	r.rest(m)
+	return r
+}
+
+// names reads a list of names; a damaged one is left aside with a warning.
+func (m *Model) names(key string) []string {
+	var out []string
+	if text := metaValue(m.Proto.MetadataProps, key); text != "" && json.Unmarshal([]byte(text), &out) != nil {
+		m.warn("the record %s in the file's metadata is no list of names; it is left aside", key)
+	}
+	return out
+}
+
+// rest reads what decides no roles.
+func (r *record) rest(m *Model) {
 	var tied map[string]string
 	_ = json.Unmarshal([]byte(metaValue(m.Proto.MetadataProps, keyTied)), &tied) // for reasons and exported state dicts only
 	for _, other := range slices.Sorted(maps.Keys(tied)) {
@@ -75,7 +116,6 @@ func (m *Model) readRecord() *record {
 			r.transient[n] = true
 		}
 	}
-	return r
 }
 
 // fromRecord gives each float initializer the role that the record says.
@@ -107,12 +147,53 @@ func (r *roles) fromRecord(rec *record) {
 	}
 }
 
+// applyMarks freezes the parameters that gtc.record has marked, by any of their names, and gives tied ones theirs.
+func (r *roles) applyMarks(marks *record) {
+	groups := map[string][]string{} // all names of a tied tensor by each of them
+	for first, others := range marks.tied {
+		group := append([]string{first}, others...)
+		for _, name := range group {
+			groups[name] = group
+		}
+	}
+	found := map[string]bool{}
+	for _, p := range r.params {
+		for _, name := range groups[p.Name] {
+			if name != p.Name && r.named[name] == nil && !slices.Contains(p.Aliases, name) {
+				p.Aliases = append(p.Aliases, name)
+			}
+		}
+		for _, name := range slices.Concat([]string{p.Name, p.Origin}, groups[p.Name]) {
+			if marks.roles[name] != keyFrozen {
+				continue
+			}
+			found[name] = true
+			if p.Role == RoleParameter {
+				p.Role, p.Reason = RoleBuffer, "a parameter with requires_grad=False, as gtc.record noted"
+			}
+		}
+	}
+	var lost []string
+	for name := range marks.roles {
+		if !found[name] {
+			lost = append(lost, name)
+		}
+	}
+	if slices.Sort(lost); len(lost) > 0 {
+		r.m.warn("the file has no tensor of the frozen parameters %s (requires_grad=False): no result depends on them, or the exporter folded "+
+			"them into others, which are trained; gtc.export keeps them apart", strings.Join(lost, ", "))
+	}
+}
+
 // DefaultLoss is the loss that the exporter recorded for the model, under gtc's name for it; empty when it recorded none.
 func (m *Model) DefaultLoss() string {
-	if m.record == nil {
-		return ""
+	switch {
+	case m.record != nil:
+		return m.record.loss
+	case m.marks != nil:
+		return m.marks.loss
 	}
-	return m.record.loss
+	return ""
 }
 
 // keyDetach marks, in a node's metadata, an Identity that is PyTorch's detach, where the exporter itself leaves no record of it.

@@ -127,7 +127,9 @@ func (m *Model) decideRoles() (r *roles, err error) {
 	r.unmergeByNode()
 	r.restoreBiases()
 	r.warnLost()
-	if m.torchScript() {
+	if m.marks != nil {
+		r.applyMarks(m.marks)
+	} else if m.torchScript() {
 		r.tellScoped()
 	}
 	return r.finished()

@@ -85,6 +85,8 @@ func (m *Model) inStateDict(name string) bool {
 	switch {
 	case m.record != nil:
 		return m.record.roles[name] != "" && !m.record.transient[name] && (m.record.roles[name] != keyBuffers || m.record.transient != nil)
+	case m.marks != nil && m.marks.transient[name]:
+		return false
 	case m.torch.known():
 		return m.torch.kinds[name] == "PARAMETER" || m.torch.persistent[name]
 	}
@@ -100,8 +102,10 @@ func (m *Model) Absent(names []string) []string {
 		has[n] = true
 	}
 	var out []string
-	if m.record != nil {
-		out = slices.Clone(m.record.unused)
+	for _, r := range []*record{m.record, m.marks} {
+		if r != nil {
+			out = append(out, r.unused...)
+		}
 	}
 	for n, persistent := range m.torch.persistent {
 		if persistent && m.record == nil && !strings.HasSuffix(n, "num_batches_tracked") {
@@ -116,7 +120,7 @@ func (m *Model) Absent(names []string) []string {
 // ScopedNames are the names that a TorchScript file does not record of tied parameters: its nodes' scopes tell them. After Import.
 func (m *Model) ScopedNames() []string {
 	var out []string
-	if m.roles != nil && m.record == nil && m.torchScript() {
+	if m.roles != nil && m.record == nil && m.marks == nil && m.torchScript() {
 		for _, p := range m.roles.params {
 			out = append(out, p.Aliases...)
 		}

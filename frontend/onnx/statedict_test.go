@@ -113,3 +113,38 @@ func TestBeside(t *testing.T) {
 		}
 	}
 }
+
+// What gtc.record notes of a file freezes by any name of a tensor, and tells which names are one; a frozen name that the file
+// lacks is told.
+func TestMarks(t *testing.T) {
+	entries := map[string]string{keyModule: `{"version": 1}`, keyFrozen: `["head.weight", "gone.weight"]`, keyTied: `{"emb.weight": "head.weight"}`,
+		keyTransient: `["pos"]`, keyLoss: `"mse"`, keyEvaluation: `5`}
+	m, err := Parse(encode(tiedModel("pytorch", entries)), "", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Import(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range m.Parameters() {
+		want, other := RoleParameter, ""
+		switch p.Name {
+		case "emb.weight":
+			want, other = RoleBuffer, "head.weight"
+		case "scale":
+			want = RoleConstant
+		}
+		if p.Role != want || strings.Join(p.Aliases, " ") != other {
+			t.Errorf("%s is a %s, also %q; want a %s, also %q", p.Name, p.Role, p.Aliases, want, other)
+		}
+	}
+	warnings := strings.Join(m.Warnings, "\n")
+	for _, want := range []string{"no tensor of the frozen parameters gone.weight", keyEvaluation + " in the file's metadata is no list of names"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("no warning says %q:\n%s", want, warnings)
+		}
+	}
+	if m.DefaultLoss() != "mse" || m.inStateDict("pos") || !m.inStateDict("scale") {
+		t.Errorf("loss %q, pos %t, scale %t", m.DefaultLoss(), m.inStateDict("pos"), m.inStateDict("scale"))
+	}
+}

@@ -55,10 +55,15 @@ func (w *walker) paddingRow(n *node, dims []int) int {
 			return row
 		}
 	}
-	if w.m.record != nil && len(dims) == 2 {
+	for _, r := range []*record{w.m.record, w.m.marks} {
+		if r == nil || len(dims) != 2 {
+			continue
+		}
 		for _, p := range w.reads(n, 0) {
-			if row, ok := w.m.record.rows[p.Name]; ok && row >= 0 && row < dims[0] {
-				return row
+			for _, name := range append([]string{p.Name}, p.Aliases...) {
+				if row, ok := r.rows[name]; ok && row >= 0 && row < dims[0] {
+					return row
+				}
 			}
 		}
 	}

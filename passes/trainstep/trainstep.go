@@ -134,7 +134,10 @@ func lossOutput(c *pass.Context, f *ir.Func) (*ir.Value, error) {
 	v := outs[0].Value
 	scalar := v.Type.Elems() == 1 && len(v.Type.Dims) <= 1 && v.Type.DType.IsFloat()
 	if c.Opt.Loss == "" {
-		if len(outs) > 1 || !scalar {
+		if len(outs) > 1 && scalar {
+			return nil, ir.Errorf(locOf(v), "the first of the model's %d outputs, %q, is one number: if it is the loss, say --loss graph", len(outs), v.Name)
+		}
+		if !scalar {
 			return nil, ir.Errorf(locOf(v), "the model's output %q is %s, not a scalar loss: choose one with --loss", v.Name, v.Type).
 				Note("known losses are %s", lossNames())
 		}
