@@ -106,3 +106,22 @@ func TestGivenOneDim(t *testing.T) {
 		}
 	}
 }
+
+// TestGivenCondition: where the branches of an If have other shapes the condition must be known, and --value says it.
+func TestGivenCondition(t *testing.T) {
+	branch := func(op, out string) *onnxpb.GraphProto {
+		return &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{nodeOf(op, op, list("x"), list(out))}, Output: []*onnxpb.ValueInfoProto{portOf(out, onnxpb.TensorProto_FLOAT)}}
+	}
+	m := encode(modelOf(17, &onnxpb.GraphProto{
+		Node:   []*onnxpb.NodeProto{nodeOf("If", "if", list("c"), list("y"), "then_branch", branch("Neg", "n"), "else_branch", branch("Transpose", "t"))},
+		Input:  []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 2, 3), portOf("c", onnxpb.TensorProto_BOOL)},
+		Output: []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT)},
+	}))
+	want := "the results of its branches are f32[2,3] and f32[3,2]: under a condition of run time both must have one type; --value c=N makes it known"
+	if err := importBytes(m, Options{}); !strings.Contains(errText(err), want) {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	if err := importBytes(m, Options{Values: map[string]string{"c": "0"}}); err != nil {
+		t.Error(err)
+	}
+}

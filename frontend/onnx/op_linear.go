@@ -69,7 +69,9 @@ func importMatMul(w *walker, n *node, in []*val) []*val {
 	if k, m := x.t.Dims[len(x.t.Dims)-1], y.t.Dims[len(y.t.Dims)-2]; k != m {
 		e := ir.Errorf(n.located(), "operand 1 has inner dimension %d, operand 0 has %d", m, k)
 		for i, name := range n.in {
-			e.Note("operand %d is %q %s", i, name, in[i].t)
+			if len(n.in) == len(in) { // quantised products have scales and zero points between
+				e.Note("operand %d is %q %s", i, name, in[i].t)
+			}
 		}
 		panic(e)
 	}

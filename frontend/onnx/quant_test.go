@@ -203,3 +203,17 @@ func TestQuantisedRoles(t *testing.T) {
 		}
 	}
 }
+
+// TestQuantisedShapes: products that do not fit are told as those of floats are.
+func TestQuantisedShapes(t *testing.T) {
+	bytes := func(name string, dims ...int64) *onnxpb.TensorProto {
+		raw := onnxpb.Bytes{1, 2, 3, 4, 5, 6}
+		return &onnxpb.TensorProto{Name: ptr(name), DataType: ptr(int32(onnxpb.TensorProto_INT8)), Dims: dims, RawData: &raw}
+	}
+	zero := typed("z", onnxpb.TensorProto_INT8, 0)
+	m := graphOf(17, onnxpb.TensorProto_INT8, []any{3, 4}, []*onnxpb.TensorProto{bytes("w", 2, 3), zero}, nodeOf("MatMulInteger", "mm", list("x", "w", "z", "z"), list("y")))
+	want := "operand 1 has inner dimension 2, operand 0 has 4"
+	if err := importBytes(encode(m), Options{}); !strings.Contains(errText(err), want) || strings.Contains(errText(err), "BUG") {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}

@@ -269,7 +269,7 @@ func (w *walker) choose(n *node, cond *ir.Value, a, b *val, what string) *val {
 	case a == b || a.none && b.none:
 		return a
 	case a.none != b.none || a.isSeq != b.isSeq || len(a.seq) != len(b.seq):
-		n.fail("%s are a different kind of value or of different length: which one it is must be known when compiling", what)
+		n.fail("%s are a different kind of value or of different length: which one it is must be known when compiling%s", what, w.hintValue(&val{v: cond}))
 	case a.isSeq:
 		out := &val{isSeq: true}
 		for i := range a.seq {
@@ -277,7 +277,7 @@ func (w *walker) choose(n *node, cond *ir.Value, a, b *val, what string) *val {
 		}
 		return out
 	case !a.t.Equal(b.t):
-		n.fail("%s are %s and %s: under a condition of run time both must have one type", what, a.t, b.t)
+		n.fail("%s are %s and %s: under a condition of run time both must have one type%s", what, a.t, b.t, w.hintValue(&val{v: cond}))
 	}
 	x, y := w.value(a), w.value(b)
 	if x == y {
