@@ -143,6 +143,12 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 	}
 	res.Module, res.Context = m, &pass.Context{Module: m, Opt: &o.Pass}
 	res.Warnings, res.Parameters, res.Outputs = model.Warnings, model.Parameters(), model.Outputs()
+	if _, ok := model.Larger(1); ok {
+		res.Context.Larger = func(times int) (*ir.Func, error) {
+			how, _ := model.Larger(times)
+			return forward(o, how)
+		}
+	}
 	if err := passes.Run(res.Context, passes.Table); err != nil {
 		var told *ir.Error
 		if errors.As(err, &told) && told.File == "" {
@@ -152,6 +158,26 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 	}
 	res.LowerTime = time.Since(start)
 	return model, res, nil
+}
+
+// forward is @forward of the model, imported in another way, as it is before trainstep.
+func forward(o *Options, how onnx.Options) (*ir.Func, error) {
+	model, err := onnx.Load(o.Model, how)
+	if err != nil {
+		return nil, err
+	}
+	defer model.Close()
+	m, err := model.Import()
+	if err != nil {
+		return nil, err
+	}
+	options := o.Pass
+	options.StopAfter, options.DumpDir = "recognize", ""
+	c := &pass.Context{Module: m, Opt: &options}
+	if err := passes.Run(c, passes.Table); err != nil {
+		return nil, err
+	}
+	return m.Func("forward"), nil
 }
 
 // Run compiles the model into o.Out. Tensor data is copied out of the model's file, which may go away afterwards.

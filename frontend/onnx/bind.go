@@ -43,6 +43,28 @@ func (m *Model) bindDims() (map[string]int, error) {
 	return dims, nil
 }
 
+// Larger are the options by which the model has a batch so many times as large; false where its size is fixed in the file, or
+// given in another way than by Batch or the name of a leading dimension in Dims.
+func (m *Model) Larger(times int) (Options, bool) {
+	o := m.opts
+	if o.Batch > 0 {
+		o.Batch *= times
+		return o, true
+	}
+	for _, in := range m.inputs {
+		if dims := in.Type.GetTensorType().GetShape().GetDim(); len(dims) > 0 {
+			name := openName(in.GetName(), 0, dims[0])
+			size, bound := o.Dims[name]
+			if bound {
+				o.Dims = maps.Clone(o.Dims)
+				o.Dims[name] = size * times
+			}
+			return o, bound
+		}
+	}
+	return o, false
+}
+
 // openName is the name that --dim binds dimension i of an input by: the file's, or INPUT[i] where it has none (those that
 // exporters spell as a question mark or so are not one name), is negative, or 0, which some converters write for an unknown
 // size. It is "" for a dimension of fixed size.

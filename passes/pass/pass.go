@@ -77,6 +77,9 @@ type Context struct {
 	Meetings map[string]string
 	// Noise tells, by function that infers (eval, forward), which nodes draw random numbers in it; functions without are not in it.
 	Noise map[string]string
+	// Larger gives the model as passes have left it before trainstep, for a batch so many times as large; nil where no other batch
+	// is possible.
+	Larger func(times int) (*ir.Func, error)
 	// Lone is the first node that normalises by samples which have one value for each channel; nil for none.
 	Lone *abi.Lone
 	// BatchDims is the dim along which the model has the samples of an input, of the target, or of an output out0, out1, …, where

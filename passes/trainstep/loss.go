@@ -66,13 +66,21 @@ func (l *lossBuilder) build() error {
 	}
 	if ok {
 		l.target = l.b.Param("target", l.out.Type, ir.Target)
-		l.weight = l.b.Param("sample_weight", ir.T(dtype.F32, batch), ir.Weight)
+		l.weight = l.samples(batch)
 		w := l.weights(l.out.Type.Dims)
 		l.total(ops.Mul(l.b, element(l, l.out, l.target), w))
 		l.count = ops.MulScalar(l.b, l.all(l.weight), float64(l.out.Type.Elems()/batch))
 		return nil
 	}
 	return l.classes(batch)
+}
+
+// samples is the weight of each sample of the batch, which the function may have already.
+func (l *lossBuilder) samples(batch int) *ir.Value {
+	if w := weightOf(l.b.F); w != nil {
+		return w
+	}
+	return l.b.Param("sample_weight", ir.T(dtype.F32, batch), ir.Weight)
 }
 
 // graph takes the model's own loss: as sum and count when it is a quotient whose divisor no trained parameter
@@ -92,6 +100,10 @@ func (l *lossBuilder) graph(f *ir.Func) {
 		return
 	}
 	l.sum, l.count = scalar(l.out), ops.Scalar(b, dtype.F32, 1)
+	if w := weightOf(f); w != nil && l.metrics { // an evaluation weighs batches by their samples
+		l.count = l.all(w)
+		l.sum = ops.Mul(b, l.sum, l.count)
+	}
 }
 
 // trained marks the values that depend on a trained parameter.
@@ -171,7 +183,7 @@ func (l *lossBuilder) classes(batch int) error {
 	}
 	lead := slices.Delete(slices.Clone(dims), dim, dim+1)
 	l.target = b.Param("target", ir.T(dtype.I64, lead...), ir.Target)
-	l.weight = b.Param("sample_weight", ir.T(dtype.F32, batch), ir.Weight)
+	l.weight = l.samples(batch)
 
 	perm := slices.Delete(ops.AllDims(l.out), dim, dim+1)
 	rows := ir.Product(lead)

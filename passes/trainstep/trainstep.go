@@ -27,7 +27,8 @@
 // is without dropout, too.
 //
 // A batch that is not full is filled up with samples of weight 0. Where these would count all the same, because an op looks at
-// several samples at a time (package samples), Context.Meetings tells, and the run-time leaves such batches out.
+// several samples at a time (package samples), what is added up over samples is multiplied by the weights, and numbers that depend on the
+// size of the batch depend on how many samples count (masked). Where that is not enough Context.Meetings tells, and the run-time leaves such batches out.
 //
 // Results: @step loss_sum and count, and with Options.Check also the model's outputs out0… in training
 // form (what a reference in training mode compares with); @eval loss_sum, count and, for classification,
@@ -44,6 +45,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/samples"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Run makes @step and @eval.
@@ -66,33 +68,29 @@ func Run(c *pass.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	step, toStep := fwd.Clone()
-	step.Name, step.Results = "step", nil
-	eval, toEval := fwd.Clone()
-	eval.Name, eval.Results = "eval", nil
-
-	if err := addLoss(c, step, toStep[out], false); err != nil {
+	made, err := build(c, fwd, out, nil)
+	if err != nil {
 		return err
 	}
-	if err := addLoss(c, eval, toEval[out], true); err != nil {
-		return err
-	}
-	if c.Opt.Check {
-		for _, r := range fwd.Results {
-			step.Results = append(step.Results, ir.Result{Name: r.Name, Value: toStep[r.Value]})
+	if made.meets() {
+		if better, why := withMasks(c, fwd, out); better != nil {
+			made = better
+		} else if why != nil {
+			c.Remark(nil, "what fills a batch up is not masked: %s", why)
 		}
 	}
-	trainingForm(c, step)
+	c.Remarks, c.Lone = append(c.Remarks, made.remarks...), made.lone
+	trained, evaluated := made.step, made.eval
 	if c.Opt.NoDropout {
-		if withoutDropout(c, step) > 0 {
+		if withoutDropout(c, trained) > 0 {
 			c.Remark(nil, "dropout lets everything through, because a reference has other random numbers")
 		}
 	}
-	inferenceForm(c, eval)
-	c.Module.Funcs = []*ir.Func{step, eval}
+	c.Module.Funcs = []*ir.Func{trained, evaluated}
 	if c.Opt.Check {
 		c.Module.Funcs = c.Module.Funcs[:1]
 	}
+	inferenceForm(c, evaluated)
 	if c.Opt.Forward {
 		inferenceForm(c, fwd)
 		c.Module.Funcs = append(c.Module.Funcs, fwd)
@@ -100,14 +98,87 @@ func Run(c *pass.Context) (err error) {
 	for _, f := range c.Module.Funcs {
 		meet(c, f)
 	}
-	spellSync(c, step)
+	spellSync(c, trained)
 	return nil
+}
+
+// built are @step, in training form, and @eval.
+type built struct {
+	step, eval *ir.Func
+	remarks    []pass.Remark
+	lone       *abi.Lone
+}
+
+// build makes @step and @eval of a model, with masks where it is known which constants depend on the size of a batch. Remarks are not yet made.
+func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places map[int]bySize) (*built, error) {
+	kept, lone := len(c.Remarks), c.Lone
+	x := &built{}
+	for _, f := range []struct {
+		at   **ir.Func
+		name string
+	}{{&x.step, "step"}, {&x.eval, "eval"}} {
+		g, to := fwd.Clone()
+		first := slices.IndexFunc(fwd.Results, func(r ir.Result) bool { return to[r.Value] == to[out] })
+		g.Name = f.name
+		if places != nil {
+			masked(c, g, places)
+		}
+		results := g.Results
+		g.Results = nil
+		if err := addLoss(c, g, results[first].Value, f.name == "eval"); err != nil {
+			return nil, err
+		}
+		if c.Opt.Check && f.name == "step" {
+			for _, r := range results {
+				g.Results = append(g.Results, ir.Result{Name: r.Name, Value: r.Value})
+			}
+		}
+		*f.at = g
+	}
+	trainingForm(c, x.step)
+	x.remarks, x.lone = slices.Clone(c.Remarks[kept:]), c.Lone
+	c.Remarks, c.Lone = c.Remarks[:kept], lone
+	return x, nil
+}
+
+// meets reports whether samples that fill a batch up would count.
+func (x *built) meets() bool {
+	for _, f := range []*ir.Func{x.step, x.eval} {
+		if samples.Kept(f, isLoss).Met != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// withMasks is build with masks; nil where that does not keep samples apart, and why, where that is worth telling.
+func withMasks(c *pass.Context, fwd *ir.Func, out *ir.Value) (*built, error) {
+	if c.Larger == nil || samples.Reader(fwd).Batch < 2 {
+		return nil, nil
+	}
+	var larger [2]*ir.Func
+	for i := range larger {
+		f, err := c.Larger(2 << i)
+		if err != nil {
+			return nil, err
+		}
+		larger[i] = f
+	}
+	places, err := sized(fwd, larger[0], larger[1])
+	if err != nil {
+		return nil, err
+	}
+	x, err := build(c, fwd, out, places)
+	if err != nil || x.meets() {
+		return nil, err
+	}
+	return x, nil
 }
 
 // meet notes where samples meet in f: a batch may then not be filled up with samples that do not count.
 func meet(c *pass.Context, f *ir.Func) {
 	all := f.Name == "forward"
-	m := samples.Kept(f, func(name string) bool { return all || slices.Contains(lossResults, name) }).Met
+	m := samples.Kept(f, func(name string) bool { return all || isLoss(name) }).Met
 	if m == nil {
 		return
 	}
@@ -117,8 +188,8 @@ func meet(c *pass.Context, f *ir.Func) {
 	}
 }
 
-// lossResults are what addLoss gives a function.
-var lossResults = []string{"loss_sum", "count", "correct"}
+// isLoss reports whether a result is one that addLoss gives a function.
+func isLoss(name string) bool { return name == "loss_sum" || name == "count" || name == "correct" }
 
 // lossOutput finds the model output that the loss reads, and settles which loss it is.
 func lossOutput(c *pass.Context, f *ir.Func) (*ir.Value, error) {

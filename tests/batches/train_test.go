@@ -75,15 +75,16 @@ func (r row) train() error {
 // drops reports whether the run-time leaves a batch that is not full out of calls of function.
 func (x *trained) drops(function string) bool { return x.meetings[function] != "" || !x.weighted }
 
-// mayDrop refuses that a last batch is left out where a mask can keep out what fills it up, unless the model is pending, and that a
-// model is pending whose batch is kept.
-func (x *trained) mayDrop(dropped bool, rest int) error {
-	waits := slices.Contains(pending, x.model.Name)
-	switch {
-	case dropped && !x.Couples && !waits:
+// drops are the models whose last batch is left out: samples meet in them otherwise than in sums.
+var drops = []string{"c_attends_samples", "c_batch_softmax", "c_clip", "c_greatest", "c_hardest_negative", "c_info_nce", "c_shuffled", "embedding_bag"}
+
+// mayDrop holds whether a last batch is left out to what is known of the model.
+func (x *trained) mayDrop(dropped bool) error {
+	switch known := slices.Contains(drops, x.model.Name); {
+	case dropped && !known:
 		return fmt.Errorf("the batch is left out, though a mask can keep out what fills it up: %s", x.meetings["step"])
-	case !dropped && waits && rest < x.Batch:
-		return errors.New("the batch is kept now: the model is pending no more")
+	case !dropped && known:
+		return errors.New("the batch is kept now: the model is none of those that drop it")
 	}
 	return nil
 }
@@ -91,8 +92,10 @@ func (x *trained) mayDrop(dropped bool, rest int) error {
 // run trains and evaluates with a last batch of rest samples.
 func (x *trained) run(rest int) error {
 	dropped := x.drops("step") && rest < x.Batch
-	if err := x.mayDrop(dropped, rest); err != nil {
-		return err
+	if rest < x.Batch {
+		if err := x.mayDrop(dropped); err != nil {
+			return err
+		}
 	}
 	sim, err := interp.Simulate(x.programs, nil)
 	if err != nil {

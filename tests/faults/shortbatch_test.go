@@ -36,7 +36,9 @@ var (
 			variance: []float64{0.684443, 0.688333, 0.679461, 0.679258, 0.685985, 0.695150}},
 			[]string{"--dp 3"}, "--dp 3 --zero 1", "--dp 3 --target cuda --arch host"),
 		shortRow("short_batch_negatives", "4", "0.05", "cross_entropy", leavesOut(2, 6, "node_mul", "takes a cross entropy over samples")),
-		shortRow("short_batch_graph_loss", "4", "0.05", "graph", leavesOut(2, 10, "node_ReduceMean_16", "adds up samples")),
+		shortLoss("short_batch_graph_loss", "4", []float64{1.5453866, 1.5759731, 2.0816946, 1.5105768}, []string{"", "--dp 2", "--microbatches 2", "--pp 2 --microbatches 2"},
+			"--dp 4 --zero 3", "--dp 2 --microbatches 2", "--tp 2", "--target cuda --arch host", "--dp 2 --target cuda --arch host"),
+		shortLoss("short_batch_graph_loss_uneven", "6", []float64{1.5673600, 1.8336010, 1.5676227}, []string{"--dp 3"}, "--dp 3 --zero 1"), // the last rank has no sample
 	}
 )
 
@@ -46,6 +48,22 @@ var (
 type statisticsOfSome struct {
 	loss, eval     float64
 	mean, variance []float64
+}
+
+// shortLoss is a row of short_batch_graph_loss: the loss of each step and that of the evaluation, which PyTorch has in float64.
+func shortLoss(name, batch string, want []float64, layouts []string, long ...string) training {
+	r := shortRow("short_batch_graph_loss", batch, "0.05", "graph", func(t *testing.T, o *outcome) {
+		var got []float64
+		for _, e := range append(o.events("step"), o.events("eval")...) {
+			got = append(got, e["loss"].(float64))
+		}
+		near(t, "losses", got, want, 1e-6)
+		if e := o.events("eval")[0]; e["samples"] != 10.0 || strings.Contains(o.ran, "left out") {
+			t.Errorf("not all samples count\n%s", o.ran)
+		}
+	})
+	r.name, r.layouts, r.long = name, layouts, long
+	return r
 }
 
 // shortNorm is a row of short_batch_bn. In f32, five steps leave some 1e-6.

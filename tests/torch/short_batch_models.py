@@ -23,6 +23,7 @@ class Job:
     exporter: str = "dynamo"
     couples: bool = False  # samples meet in it: a shorter batch may be dropped, if that is said
     ranks: bool = False  # it has batch statistics, and references of each rank's own
+    parts: bool = False  # its loss over all samples is not the mean of the batches' weighed by their samples, which evaluations give
     total: bool = False  # the loss is a sum over samples: its evaluation is a mean over whole batches
     sync: bool = False  # it has batch statistics: on several ranks --sync-bn is right
 
@@ -166,7 +167,7 @@ graph("g_class_weights", lambda m, y, x, t: CE(y, t, weight=y.new_tensor([1.0, 2
 graph("g_smoothing", lambda m, y, x, t: CE(y, t, label_smoothing=0.1), CLASS)
 graph("g_two_heads", lambda m, y, x, t, u: CE(y[:, :3], t) + 0.5 * F.mse_loss(y[:, 3:], u), CLASS, numbers(2), width=5, batch=6)
 graph("g_weight_penalty", lambda m, y, x, t: CE(y, t) + 0.01 * sum((p**2).sum() for p in m.parameters()), CLASS)
-graph("g_two_counts", lambda m, y, x, t, k: CE(y, t) + (k * (y**2).mean(1)).sum() / k.sum(), CLASS, mask)
+graph("g_two_counts", lambda m, y, x, t, k: CE(y, t) + (k * (y**2).mean(1)).sum() / k.sum(), CLASS, mask, parts=True)
 graph("g_z_loss", lambda m, y, x, t: CE(y, t) + 0.1 * (torch.logsumexp(y, 1) ** 2).mean(), CLASS)
 graph("g_norms", lambda m, y, x: (torch.linalg.vector_norm(y, dim=1) - 1).abs().mean())
 graph("g_variance_of_sample", lambda m, y, x, t: F.mse_loss(y, t) + y.var(1).mean(), numbers(3))

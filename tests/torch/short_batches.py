@@ -151,8 +151,8 @@ class Reference:
         return total / count
 
     def evaluate(self, model, n):
-        """The loss of the first n samples, and the share that is right; where samples meet, a batch at a time."""
-        size = self.job.batch if self.job.couples else n
+        """The loss of the first n samples, and the share that is right; where samples meet, and where terms have counts of their own, a batch at a time."""
+        size = self.job.batch if self.job.couples or self.job.parts else n
         parts = [(first, min(first + size, n)) for first in range(0, n, size)]
         mean = sum(self.score(model, *p) * ((p[1] - p[0]) / n) for p in parts)
         return mean * self.job.batch / n if self.job.total else mean

@@ -1,0 +1,243 @@
+package trainstep
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"reflect"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/passes/samples"
+)
+
+// bySize is a number that depends on how many samples a batch has: per n + plus, or one over that.
+type bySize struct {
+	per, plus float64
+	inverse   bool
+}
+
+// sized finds which constants of f, by the place of their op, depend on the size of the batch, and how, from the same model with two and four
+// times the batch (an inverse that is exact for one is for the others, so that algebra has gone the same way). A constant in which more than one number depends on it, or any other fact of an op, is an error that
+// says so: then it is not known what the model is for fewer samples.
+func sized(f, twice, fourfold *ir.Func) (map[int]bySize, error) {
+	batch := samples.Reader(f).Batch
+	places := make([]map[*ir.Value]int, 3)
+	for k, g := range []*ir.Func{f, twice, fourfold} {
+		if len(g.Ops) != len(f.Ops) || len(g.Params) != len(f.Params) {
+			return nil, fmt.Errorf("the model has other nodes for a batch of %d", batch<<k)
+		}
+		places[k] = map[*ir.Value]int{nil: -1}
+		for i, p := range g.Params {
+			places[k][p] = i
+		}
+	}
+	out := map[int]bySize{}
+	n := len(f.Params)
+	for i, op := range f.Ops {
+		for k, g := range []*ir.Func{f, twice, fourfold} {
+			other := g.Ops[i]
+			if other.Def != op.Def || len(other.In) != len(op.In) || !sameAttrs(op, other) {
+				return nil, fmt.Errorf("%s depends on the size of the batch", op.Loc)
+			}
+			for j, v := range other.In {
+				if places[k][v] != places[0][op.In[j]] {
+					return nil, fmt.Errorf("%s reads other values for a batch of %d", op.Loc, batch<<k)
+				}
+			}
+			for j, v := range other.Out {
+				places[k][v] = n + j
+			}
+		}
+		n += len(op.Out)
+		if op.Def != ops.ConstDef {
+			continue
+		}
+		d, depends, err := constant(op, twice.Ops[i], fourfold.Ops[i], float64(batch))
+		if err != nil {
+			return nil, err
+		}
+		if depends {
+			out[i] = d
+		}
+	}
+	return out, nil
+}
+
+// sameAttrs reports whether two ops do the same but for dims, in which the batch is.
+func sameAttrs(x, y *ir.Op) bool {
+	switch a := x.Attrs.(type) {
+	case ops.ConstAttrs, ops.ReshapeAttrs, ops.ExpandAttrs, ops.IotaAttrs:
+		return true
+	case ops.SliceAttrs:
+		b := y.Attrs.(ops.SliceAttrs)
+		return reflect.DeepEqual(a.Starts, b.Starts) && reflect.DeepEqual(a.Steps, b.Steps)
+	}
+	return reflect.DeepEqual(x.Attrs, y.Attrs)
+}
+
+// constant compares a constant of three sizes of the batch.
+func constant(op, twice, fourfold *ir.Op, batch float64) (d bySize, depends bool, err error) {
+	x, y, z := op.Attrs.(ops.ConstAttrs).Value, twice.Attrs.(ops.ConstAttrs).Value, fourfold.Attrs.(ops.ConstAttrs).Value
+	unclear := fmt.Errorf("the numbers of %s depend on the size of the batch", op.Loc)
+	if x.Type.Equal(y.Type) && x.Type.Equal(z.Type) && bytes.Equal(x.Data, y.Data) && bytes.Equal(x.Data, z.Data) {
+		return d, false, nil
+	}
+	if x.Type.Elems() > y.Type.Elems() || y.Type.Elems() > z.Type.Elems() {
+		return d, false, unclear
+	}
+	if x.Type.Equal(y.Type) && x.Type.Elems() == 1 && x.Type.DType != dtype.Bool {
+		a, b, c := number(x), number(y), number(z)
+		if a == b && b == c {
+			return d, false, nil
+		}
+		for _, inverse := range []bool{false, true} {
+			if inverse {
+				a, b, c = 1/a, 1/b, 1/c
+			}
+			if d, ok := line(a, b, c, batch); ok {
+				d.inverse = inverse
+				return d, true, nil
+			}
+		}
+		return d, false, unclear
+	}
+	// One number for each place in the batch: those of a smaller one are the first.
+	small, large := x.Array(), y.Array()
+	for i, v := range small.F {
+		if large.F[i] != v && !(math.IsNaN(v) && math.IsNaN(large.F[i])) {
+			return d, false, unclear
+		}
+	}
+	for i, v := range small.I {
+		if large.I[i] != v {
+			return d, false, unclear
+		}
+	}
+	return d, false, nil
+}
+
+func number(t *ir.Tensor) float64 {
+	a := t.Array()
+	if a.F != nil {
+		return a.F[0]
+	}
+	return float64(a.I[0])
+}
+
+// line is the line through the numbers of one, two and four batches, if there is one but for the rounding of f32. Its own numbers
+// are rounded to whole ones where they are that near.
+func line(a, b, c, batch float64) (bySize, bool) {
+	const rounding = 1e-6
+	size := math.Max(math.Abs(a), math.Max(math.Abs(b), math.Abs(c)))
+	if !(math.Abs(c-3*b+2*a) <= rounding*size) {
+		return bySize{}, false
+	}
+	whole := func(v float64) float64 {
+		if near := math.Round(v); math.Abs(v-near) <= rounding*size/batch {
+			return near
+		}
+		return v
+	}
+	per := whole((c - a) / (3 * batch))
+	plus := a - per*batch
+	if math.Abs(plus) <= rounding*size {
+		plus = 0
+	}
+	return bySize{per: per, plus: whole(plus)}, true
+}
+
+// masker changes a model so that it gives for a batch that is filled up what it gives for its real samples alone.
+type masker struct {
+	c      *pass.Context
+	f      *ir.Func
+	weight *ir.Value
+	reader *samples.Facts
+	sized  map[*ir.Op]bySize
+	of     map[*ir.Value]bySize // values that are one number which depends on the batch's size
+	n      *ir.Value            // f32[1], how many samples count
+}
+
+// masked multiplies what f adds up over samples by the weights of samples, which become a parameter, and makes numbers
+// that depend on how many samples a batch has depend on how many count.
+func masked(c *pass.Context, f *ir.Func, places map[int]bySize) {
+	m := &masker{c: c, f: f, sized: map[*ir.Op]bySize{}, of: map[*ir.Value]bySize{}}
+	for i, d := range places {
+		m.sized[f.Ops[i]] = d
+	}
+	m.weight = ir.NewBuilder(f).Param("sample_weight", ir.T(dtype.F32, samples.Reader(f).Batch), ir.Weight)
+	m.reader = samples.Reader(f)
+	c.Rewrite(f, m.op)
+}
+
+func (m *masker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
+	if d, ok := m.sized[op]; ok {
+		m.of[op.Out[0]] = d
+		return nil
+	}
+	switch op.Def {
+	case ops.ExpandDef, ops.ReshapeDef:
+		if d, ok := m.of[op.In[0]]; ok {
+			m.of[op.Out[0]] = d
+			return nil
+		}
+	case ops.MulDef:
+		for i, v := range op.In {
+			other := op.In[1-i]
+			if d, ok := m.of[v]; ok && d.inverse && other.Type.DType.IsFloat() && !m.isSized(other) {
+				return []*ir.Value{ops.Div(b, other, m.line(b, d, v.Type))}
+			}
+		}
+	}
+	for i, v := range op.In {
+		if d, ok := m.of[v]; ok {
+			op.In[i] = m.value(b, d, v.Type)
+		}
+	}
+	for _, v := range op.In {
+		if v != nil && !m.reader.Reach(v) {
+			return nil
+		}
+	}
+	if i := m.reader.Open(op); i >= 0 {
+		if w := m.reader.Layout(op.In[i]).Mask(b, m.weight); w != nil {
+			op.In[i] = ops.Mul(b, op.In[i], ops.Cast(b, w, op.In[i].Type.DType))
+		}
+	}
+	return nil
+}
+
+func (m *masker) isSized(v *ir.Value) bool {
+	_, ok := m.of[v]
+	return ok
+}
+
+// line is per n + plus, in type t.
+func (m *masker) line(b *ir.Builder, d bySize, t ir.Type) *ir.Value {
+	if m.n == nil {
+		m.n = ops.ReduceSum(b, m.weight, 0)
+	}
+	v := m.n
+	if d.per != 1 {
+		v = ops.MulScalar(b, v, d.per)
+	}
+	if d.plus != 0 {
+		v = ops.AddScalar(b, v, d.plus)
+	}
+	ones := make([]int, len(t.Dims))
+	for i := range ones {
+		ones[i] = 1
+	}
+	return ops.Expand(b, ops.Reshape(b, ops.Cast(b, v, t.DType), ones), t.Dims)
+}
+
+// value is the number that d is, in type t.
+func (m *masker) value(b *ir.Builder, d bySize, t ir.Type) *ir.Value {
+	v := m.line(b, d, t)
+	if d.inverse {
+		return ops.Recip(b, v)
+	}
+	return v
+}

@@ -1,0 +1,125 @@
+package trainstep
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// squares is what models of the tests begin with: s, the squares of x times p, for a batch of B.
+const squares = `func @forward(%x: f32[B,3], %p: f32[3,3] param) {
+  %m = matmul %x, %p : f32[B,3]
+  %s = mul %m, %m : f32[B,3]
+`
+
+// losses are endings that give out0, with the numbers of a batch written as {EXPRESSION of b}.
+var losses = map[string]string{
+	"sum":      `%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`,
+	"mean":     `%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %c = const {value=f32[1,1]({1/(3*b)})} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %o = reshape %q : f32[]`,
+	"quotient": `%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %c = const {value=f32[1,1]({b})} : f32[1,1] ; %q = div %r, %c : f32[1,1] ; %o = reshape %q : f32[]`,
+	"number":   `%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %i = const {value=i64[1,1]({b})} : i64[1,1] ; %c = cast %i {to=f32} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %o = reshape %q : f32[]`,
+	"spread": `%e = const {value=f32[1,1]({1/b})} : f32[1,1] ; %t = reduce_sum %s {dims=[0]} : f32[1,3] ; %u = expand %e {dims=[1,3]} : f32[1,3] ; %a = mul %t, %u : f32[1,3] ; ` +
+		`%v = expand %a {dims=[B,3]} : f32[B,3] ; %d = sub %s, %v : f32[B,3] ; %w = mul %d, %d : f32[B,3] ; %r = reduce_sum %w {dims=[0,1]} : f32[1,1] ; ` +
+		`%c = const {value=f32[1,1]({1/(3*(b-1))})} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %k = sqrt %q : f32[1,1] ; %o = reshape %k : f32[]`,
+	"products": `%y = transpose %m {perm=[1,0]} : f32[3,B] ; %g = matmul %y, %m : f32[3,3] ; %h = mul %g, %g : f32[3,3] ; %r = reduce_sum %h {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`,
+	"places":   `%i = iota {dims=[B,3], dim=0, dType=f32} : f32[B,3] ; %t = mul %s, %i : f32[B,3] ; %r = reduce_sum %t {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`,
+}
+
+// model is @forward for a batch.
+func model(t *testing.T, ending string, batch int) *ir.Module {
+	t.Helper()
+	b := float64(batch)
+	for expression, v := range map[string]float64{"b": b, "1/b": 1 / b, "1/(3*b)": 1 / (3 * b), "1/(3*(b-1))": 1 / (3 * (b - 1)), "sqrt b": math.Sqrt(b)} {
+		ending = strings.ReplaceAll(ending, "{"+expression+"}", fmt.Sprint(float32(v)))
+	}
+	text := strings.ReplaceAll(squares+ending+"\n  return out0=%o\n}", " ; ", "\n  ")
+	m, err := ir.Parse(strings.NewReplacer("[B,", fmt.Sprintf("[%d,", batch), ",B]", fmt.Sprintf(",%d]", batch)).Replace(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// train makes @step and @eval of a model with a loss inside.
+func train(t *testing.T, ending string, batch int) *pass.Context {
+	t.Helper()
+	c := &pass.Context{Module: model(t, ending, batch), Opt: &pass.Options{Loss: "graph"}, Pass: "trainstep",
+		Larger: func(times int) (*ir.Func, error) { return model(t, ending, batch*times).Func("forward"), nil }}
+	if err := Run(c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestMasked: a batch that is filled up has the loss of its real samples alone, in @step and @eval.
+func TestMasked(t *testing.T) {
+	for name, ending := range losses {
+		whole := train(t, ending, 6)
+		for real := 2; real <= 6; real++ {
+			alone := train(t, ending, real)
+			for _, f := range []string{"step", "eval"} {
+				if why := whole.Meetings[f]; why != "" {
+					t.Fatalf("%s: @%s leaves the batch out: %s", name, f, why)
+				}
+				want, got := meanLoss(t, alone.Module.Func(f), real), meanLoss(t, whole.Module.Func(f), real)
+				if !(math.Abs(want-got) <= 1e-6*math.Abs(want)) || want == 0 {
+					t.Errorf("%s: %d of 6 samples: @%s has a loss of %v, want %v", name, real, f, got, want)
+				}
+			}
+		}
+	}
+}
+
+// meanLoss is the mean loss of a call whose first samples are real.
+func meanLoss(t *testing.T, f *ir.Func, real int) float64 {
+	t.Helper()
+	args := map[string]*ir.Array{}
+	for _, p := range f.Params {
+		a := ir.NewArray(p.Type)
+		for i := range a.F {
+			a.F[i] = math.Sin(float64(i+1) * 1.7)
+		}
+		if p.Role == ir.Weight {
+			for i := range a.F {
+				a.F[i] = float64(min(1, max(0, real-i)))
+			}
+		}
+		args[p.Name] = a
+	}
+	out, err := interp.Run(f, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Named["loss_sum"].F[0] / out.Named["count"].F[0]
+}
+
+// TestNotMasked: where it is not known what the model is for fewer samples, or where samples meet otherwise, the batch is left out.
+func TestNotMasked(t *testing.T) {
+	for ending, why := range map[string]string{
+		`%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %c = const {value=f32[1,1]({sqrt b})} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %o = reshape %q : f32[]`: "the numbers of",
+		`%r = reduce_max %s {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`:                                                                                 "",
+	} {
+		c := train(t, ending, 4)
+		if c.Meetings["step"] == "" || c.Meetings["eval"] == "" {
+			t.Errorf("%s: the batch is kept", ending)
+		}
+		told := ""
+		for _, r := range c.Remarks {
+			if strings.HasPrefix(r.Text, "what fills a batch up is not masked: ") {
+				told = r.Text
+			}
+		}
+		if (told == "") != (why == "") || !strings.Contains(told, why) {
+			t.Errorf("%s: told %q, want %q", ending, told, why)
+		}
+	}
+	c := &pass.Context{Module: model(t, losses["mean"], 4), Opt: &pass.Options{Loss: "graph"}, Pass: "trainstep"}
+	if err := Run(c); err != nil || c.Meetings["step"] == "" {
+		t.Errorf("the size of the batch is fixed, and it is kept: %v", err)
+	}
+}
