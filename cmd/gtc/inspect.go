@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/spf13/cobra"
 )
@@ -18,7 +19,7 @@ func inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "inspect MODEL.onnx", Short: "Show what gtc makes of a model: inputs, operators, parameters with their roles",
 		Long: `Show what gtc makes of a model: inputs, outputs, operators, and each float initializer with the role that it has in
-training and why. --train, --freeze, --tie and --untie show their effect here as in gtc compile.`,
+training and why; of tables, how many rows a batch looks up. --train, --freeze, --tie and --untie show their effect here as in gtc compile.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: files("onnx"),
 	}
 	fs := cmd.Flags()
@@ -83,6 +84,7 @@ func printInfo(w io.Writer, info *onnx.Info) {
 			held += ")"
 		}
 		fmt.Fprintf(w, "          %s%s\n", p.Reason, held)
+		printLookups(w, p)
 	}
 	for i, t := range info.Training {
 		fmt.Fprintf(w, "training_info %d: initialization: %s\n", i, orNothing(countList(t.Initialization)))
@@ -93,6 +95,18 @@ func printInfo(w io.Writer, info *onnx.Info) {
 	}
 	for _, s := range info.Warnings {
 		fmt.Fprintln(w, "warning:", printable.Line(s))
+	}
+}
+
+// printLookups says of a table whether its gradient can stay sparse.
+func printLookups(w io.Writer, p *onnx.Parameter) {
+	switch {
+	case p.Lookups == 0:
+	case optimizer.Few(p.Lookups, p.Dims[0]):
+		fmt.Fprintf(w, "          a batch looks up %s of its %s rows: its gradient is sparse with sgd without momentum, adagrad, rowwise_adagrad and sparse_adam, "+
+			"all without weight decay\n", grouped(p.Lookups), grouped(p.Dims[0]))
+	default:
+		fmt.Fprintf(w, "          a batch looks up %s of its %s rows, too many for a sparse gradient to pay\n", grouped(p.Lookups), grouped(p.Dims[0]))
 	}
 }
 

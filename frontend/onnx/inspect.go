@@ -10,6 +10,7 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
+	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // Info is what gtc inspect tells of a model. Field names in JSON are public.
@@ -79,13 +80,34 @@ func (m *Model) Inspect() (*Info, error) {
 		info.Bytes += cost.Bytes(op)
 	}
 	info.Operators, info.Ops = counts(operators), counts(kinds)
+	looked := rowsRead(f)
 	for _, p := range res.roles.params {
 		if p.Role == RoleParameter && p.used {
 			info.Trained += int64(p.Type.Elems())
 			info.TrainedBytes += int64(p.Type.Bytes())
+			p.Lookups = max(looked[p.value], 0)
 		}
 	}
 	return info, nil
+}
+
+// rowsRead counts the rows of each parameter that f looks up; below 0 where it is read in another way as well.
+func rowsRead(f *ir.Func) map[*ir.Value]int {
+	out := map[*ir.Value]int{}
+	const otherwise = -1 << 60
+	for _, op := range f.Ops {
+		for i, v := range op.In {
+			if a, ok := op.Attrs.(ops.GatherAttrs); ok && i == 0 && a.Dim == 0 && len(v.Type.Dims) > 1 {
+				out[v] += op.In[1].Type.Elems()
+			} else {
+				out[v] += otherwise
+			}
+		}
+	}
+	for _, r := range f.Results {
+		out[r.Value] += otherwise
+	}
+	return out
 }
 
 // Outputs are the names in the file of the results out0, out1, … of the imported program; the elements of a sequence repeat its

@@ -39,6 +39,9 @@ type Parameter struct {
 	// Transposed says that the file stores the transpose.
 	Transposed bool `json:"transposed,omitempty"`
 
+	// Lookups is how many rows of a table a batch looks up, those that come again counted again; 0 for what is read otherwise. Inspect sets it.
+	Lookups int `json:"lookups,omitempty"`
+
 	lora *adapter // of this weight; nil for most
 	data func() ([]byte, error)
 

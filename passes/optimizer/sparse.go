@@ -28,6 +28,9 @@ import (
 // that is looked up some eight times, sorts, and reads and writes at random, where the dense one streams twice.
 const sparseShare = 8
 
+// Few reports whether n look-ups in a table of size rows are so few that its gradient stays sparse, where optimizer and layout allow it.
+func Few(n, size int) bool { return n > 0 && n <= size/sparseShare }
+
 // rows is the gradient of the rows that are looked up.
 type rows struct {
 	keys *ir.Value // i64[n], which rows, sorted
@@ -74,7 +77,7 @@ func (u *updater) spare(g *grad) {
 		n += op.In[0].Type.Elems()
 	}
 	lazy := u.opt.Name == sparseAdamName
-	few := n > 0 && n*sparseShare <= size
+	few := Few(n, size)
 	why := u.dense(g.param)
 	switch {
 	case !few && !lazy:
