@@ -88,6 +88,11 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	} else if rep.Tol == 0 {
 		rep.Tol = DefaultTol
 	}
+	for _, c := range curves {
+		if h, err := ref.Header("curve/" + c.name); err == nil && h.Count() == 0 {
+			return nil, compiler.Input(fmt.Errorf("%s: array %q is empty", ref.Path(), "curve/"+c.name))
+		}
+	}
 	chosen := o.curves(ref)
 	if rep.Infers = base.Pass.Loss == pass.NoLoss; rep.Infers {
 		chosen = chosen[:1] // nothing is updated
@@ -172,6 +177,9 @@ func bind(o *compiler.Options, ref *npz.File) error {
 		if t := in.Type.GetTensorType(); t != nil && t.Shape == nil {
 			shapes[in.Name] = h.Shape
 		}
+		if err := fits(in, h.Shape); err != nil {
+			return compiler.Input(fmt.Errorf("%s: array %q: %w", ref.Path(), key, err))
+		}
 		for d, open := range in.Open {
 			if _, bound := dims[open]; open != "" && !bound && len(h.Shape) == len(in.Open) && !(d == in.BatchDim && o.Import.Batch > 0) {
 				dims[open] = h.Shape[d]
@@ -181,6 +189,17 @@ func bind(o *compiler.Options, ref *npz.File) error {
 	o.Import.Dims, o.Import.Shapes = dims, shapes
 	if o.Pass.Loss == "" {
 		o.Pass.Loss = guessLoss(ref)
+	}
+	return nil
+}
+
+// fits refuses an array without a size that the model fixes for the input, before what is open is taken from the array. In which order
+// its dims are is looked at later.
+func fits(in onnx.Input, shape []int) error {
+	for d, open := range in.Open {
+		if size := in.Type.GetTensorType().Shape.Dim[d].GetDimValue(); open == "" && len(shape) == len(in.Open) && !slices.Contains(shape, int(size)) {
+			return fmt.Errorf("it is %v, dimension %d of input %q is %d", shape, d, in.Name, size)
+		}
 	}
 	return nil
 }

@@ -268,7 +268,9 @@ func (w *whole) input(m mesh.Mesh, v *ir.Value, name string) (*ir.Array, error) 
 		out.F = x
 	}
 	for k := range out.I {
-		out.I[k] = int64(x[k])
+		if out.I[k] = int64(x[k]); float64(out.I[k]) != x[k] {
+			return nil, compiler.Input(fmt.Errorf("%s: array %q: element %d is %v, input %q wants %s", w.ref.Path(), names[i], k, x[k], name, v.Type.DType))
+		}
 	}
 	return out, nil
 }
