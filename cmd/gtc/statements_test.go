@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// foreign are flags of other programs that the documents mention.
+// foreign are flags of other programs that the documents mention, those of tests/gpu among them, and what stands for any.
 var foreign = []string{"no-python", "nproc-per-node", "nproc_per_node", "nnodes", "node-rank", "node_rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv_backend",
-	"rdzv_endpoint", "master-addr", "master-port", "ntasks", "ntasks-per-node", "gpus-per-node", "help", "version"}
+	"rdzv_endpoint", "master-addr", "master-port", "ntasks", "ntasks-per-node", "gpus-per-node", "help", "version", "layers", "width", "heads", "flag"}
 
 var mentioned = regexp.MustCompile("(?:^|[\\s`(\\[])--([a-z][a-z0-9_-]*[a-z0-9])")
 
@@ -28,13 +28,20 @@ func documents(t *testing.T) map[string]string {
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%v, %v", files, err)
 	}
+	for _, pattern := range []string{"../../README.md", "../../*/README.md", "../../*/*/README.md"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
+	}
 	out := map[string]string{}
-	for _, f := range append(files, "../../README.md") {
+	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[filepath.Base(f)] = string(text)
+		out[strings.TrimPrefix(filepath.ToSlash(f), "../../")] = string(text)
 	}
 	return out
 }
@@ -137,6 +144,25 @@ var (
 	packages  = regexp.MustCompile(`go (?:test|run|build) (?:-[a-z]+(?: [0-9a-z]+)? )*(\./[a-z0-9_/]+)`)
 )
 
+// TestDocsPython: what documents call of the Python package is in it.
+func TestDocsPython(t *testing.T) {
+	text, err := os.ReadFile("../../python/gtc/__init__.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, calls := 0, regexp.MustCompile(`\bgtc\.([a-z_]+)\(`)
+	for name, doc := range documents(t) {
+		for _, m := range calls.FindAllStringSubmatch(doc, -1) {
+			if n++; !regexp.MustCompile(`\b` + m[1] + `\b`).Match(text) {
+				t.Errorf("%s calls gtc.%s, which python/gtc does not give", name, m[1])
+			}
+		}
+	}
+	if n < 5 {
+		t.Errorf("only %d calls were found", n)
+	}
+}
+
 // TestDocsNames: tests, variables, files and packages that a document names are there.
 func TestDocsNames(t *testing.T) {
 	sources, n := written(t), 0
@@ -159,11 +185,8 @@ func TestDocsNames(t *testing.T) {
 		in("test", testNames, func(s string) bool { return strings.Contains(sources, "func "+s) }) // the beginning of a name selects several
 		in("variable", variables, func(s string) bool { return strings.Contains(sources, s) })
 		in("package", packages, exists(root))
-		if name != "README.md" {
-			root += "/docs"
-		}
-		if name != "cli.md" { // whose brackets are of usages
-			in("file", links, exists(root))
+		if name != "docs/cli.md" { // whose brackets are of usages
+			in("file", links, exists(filepath.Join(root, filepath.Dir(name))))
 		}
 	}
 	if n < 100 {
