@@ -83,6 +83,8 @@ const statisticsText = `
 * **n = 1** of a full batch is refused when compiling, as in PyTorch. Where only a last batch leaves a rank or micro-batch one value for each channel, PyTorch
   raises an error; gtc goes on and says so at the start: the value, minus its own mean, becomes the bias, the running mean moves towards it,
   and the running variance stays, for one value has none (--drop-last leaves such batches out). gtc check normalises by the global batch (--sync-bn).
+* **None at all** (track_running_stats=False, which exporters spell as means and squares of the operand): evaluation, too, goes by the samples of its
+  batch that count, those of each rank, or of all with --sync-bn.
 `
 
 const opsIntro = `# ONNX operators

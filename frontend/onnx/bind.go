@@ -44,7 +44,7 @@ func (m *Model) bindDims() (map[string]int, error) {
 }
 
 // Larger are the options by which the model has a batch so many times as large; false where its size is fixed in the file, or
-// given in another way than by Batch or the name of a leading dimension in Dims.
+// given in another way than by Batch or the name of the dimension of samples in Dims.
 func (m *Model) Larger(times int) (Options, bool) {
 	o := m.opts
 	if o.Batch > 0 {
@@ -52,8 +52,8 @@ func (m *Model) Larger(times int) (Options, bool) {
 		return o, true
 	}
 	for _, in := range m.inputs {
-		if dims := in.Type.GetTensorType().GetShape().GetDim(); len(dims) > 0 {
-			name := openName(in.GetName(), 0, dims[0])
+		if dims, d := in.Type.GetTensorType().GetShape().GetDim(), m.batchDim(in); d >= 0 && d < len(dims) {
+			name := openName(in.GetName(), d, dims[d])
 			size, bound := o.Dims[name]
 			if bound {
 				o.Dims = maps.Clone(o.Dims)

@@ -14,7 +14,7 @@ import (
 // statistics updated. A node in inference form is meant so
 //
 //   - when its mean or variance is computed in the graph or given as an input: such operands are used as they are, and get
-//     gradients;
+//     gradients. Those of its own batch make it a normalisation by the batch in every function, evaluation too;
 //   - when another node of the file trains, or python/gtc has recorded what trains: the module holds this one in evaluation mode;
 //   - when the user has frozen its scale or its statistics.
 //
@@ -38,6 +38,9 @@ func importBatchNorm(w *walker, n *node, in []*val) []*val {
 	// ONNX keeps momentum of the old statistics, PyTorch gives it to the new ones.
 	m := math.Round((1-n.float("momentum", 0.9))*1e9) / 1e9
 	a := ops.BatchNormStatAttrs{Eps: n.float("epsilon", 1e-5), Momentum: m}
+	if ofOwnBatch(operands[0], operands[3], operands[4]) && !w.frozen(n, 1) {
+		return trainedBatchNorm(w, n, operands, a)
+	}
 	if w.keepsStatistics(n, operands[3:]) {
 		return outs(ops.BatchNormStatDef.Rules.Decompose(w.b, &ir.Op{Def: ops.BatchNormStatDef, Attrs: a, In: operands})...)
 	}

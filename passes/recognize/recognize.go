@@ -19,6 +19,7 @@
 //	x·w + row                                 matmul with bias
 //	max_pool(relu(x + a number per channel))  the same with max_pool(x) innermost
 //	h[arange(B), i], rows b*T + i of [B*T,…]  gather_nd, scatter_nd in each sample
+//	a loop over samples, unrolled             the same on all samples at once
 //
 // Each match leaves a remark, and each softmax that is nearly an attention leaves one that says what kept it
 // from being one. Rotary embedding is pointwise and stays as it is.
@@ -27,6 +28,7 @@ package recognize
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -43,6 +45,11 @@ func Run(c *pass.Context) (err error) {
 	}
 	m := &matcher{c: c, uses: f.Uses(), trained: trained(f), fixed: map[*ir.Value]bool{}, hiding: map[*ir.Value]bool{},
 		places: map[*ir.Value]*places{}, made: map[*ir.Value]int{}}
+	for _, p := range slices.Backward(f.Params) {
+		if p.Role == ir.Input && len(p.Type.Dims) > 0 {
+			m.batch = p.Type.Dims[0]
+		}
+	}
 	for _, r := range f.Results {
 		m.uses[r.Value] = append(m.uses[r.Value], nil)
 	}
@@ -65,6 +72,7 @@ type matcher struct {
 
 	places map[*ir.Value]*places // see placesOf
 	made   map[*ir.Value]int     // see sources
+	batch  int                   // the leading dim of the first input, the samples; 0 where there is none
 }
 
 // trained marks the values that depend on a trained parameter.
@@ -94,6 +102,8 @@ func (m *matcher) step(b *ir.Builder, op *ir.Op) []*ir.Value {
 		return m.pool(b, op)
 	case ops.GatherDef, ops.GatherNDDef, ops.ScatterNDDef:
 		return m.perSample(b, op)
+	case ops.ConcatDef:
+		v = m.reroll(b, op)
 	case ops.MatMulDef:
 		v = m.attention(b, op)
 	case ops.AddDef:

@@ -14,7 +14,7 @@ import (
 //
 // A column means its own sample whatever i is, for a negative i counts from the end of the sample. A row b*T + i does only
 // where i is from 0 to T-1: -1 is a row of the sample before. Where that is proven (an argmax, a remainder, clipped or
-// known numbers), nothing is lost. A row i*B + b is of sample b for every i. Where it is not, ranks of dp gather the whole table and mean what one rank means; only
+// known numbers), nothing is lost, and a short last batch can be filled up. A row i*B + b is of sample b for every i. Where it is not, ranks of dp gather the whole table and mean what one rank means; only
 // micro-batches, which could not run at all, take each sample's rows, and a row of another sample ends the program.
 
 // pair is a dim of the table together with the dim of the indices (their vectors' dim left out) at which it is read. In
@@ -50,7 +50,7 @@ func (s *sampler) suits() bool {
 	}
 	switch a := s.op.Attrs.(type) {
 	case ops.GatherAttrs:
-		if s.lead = idx; a.Dim != 0 || a.NoGrad != 0 || !s.m.splits() || from&fromData == 0 {
+		if s.lead = idx; a.Dim != 0 || a.NoGrad != 0 || from&fromData == 0 {
 			return false
 		}
 	case ops.GatherNDAttrs:
@@ -93,9 +93,6 @@ func (m *matcher) sources(v *ir.Value) int {
 	return n
 }
 
-// splits reports whether the batch is split: only then is it worth it to bound what is read to a sample's own rows.
-func (m *matcher) splits() bool { return max(m.c.Opt.DP, 1)*max(m.c.Opt.Microbatches, 1) > 1 }
-
 // sampler rewrites one op.
 type sampler struct {
 	m      *matcher
@@ -119,7 +116,7 @@ func (s *sampler) pairUp() *ir.Value {
 		s.pairColumn(p, k)
 	}
 	for k := range s.depth {
-		if s.m.splits() && !s.paired(k) && len(s.pairs) == 0 && !s.pairStrided(k) {
+		if !s.paired(k) && len(s.pairs) == 0 && !s.pairStrided(k) {
 			s.pairRows(p, k)
 		}
 	}
@@ -204,17 +201,31 @@ func (s *sampler) pairRows(p *places, k int) {
 }
 
 // pairStrided pairs dim k, of T rows with B samples each, where column k of all vectors is their position along a dim of B, plus a
-// multiple of B.
+// multiple of B, of a table that was made of [T,B,…].
 func (s *sampler) pairStrided(k int) bool {
-	size := s.x.Type.Dims[k]
+	r, size := s.x.Op, s.x.Type.Dims[k]
+	if k > 0 || r == nil || r.Def != ops.ReshapeDef {
+		return false
+	}
 	for d, n := range s.lead {
-		if n < 2 || size%n != 0 || size/n < 2 || s.taken(d) {
+		if n < 2 || size%n != 0 || size/n < 2 || !ends(r.In[0].Type.Dims, size/n, n) || s.taken(d) {
 			continue
 		}
 		rest := s.m.remainders(s.op.In[1], int64(n))
 		if rest != nil && s.coordinates(d, k, func(at, place int) bool { return rest[place] == int64(at) }) {
 			s.pairs = append(s.pairs, pair{table: k, lead: d, size: size / n, inner: true})
 			return true
+		}
+	}
+	return false
+}
+
+// ends reports whether some of the first dims make up outer, and the next of them that are not 1 are inner.
+func ends(dims []int, outer, inner int) bool {
+	wide := slices.DeleteFunc(slices.Clone(dims), func(n int) bool { return n == 1 })
+	for i := 1; i < len(wide); i++ {
+		if ir.Product(wide[:i]) == outer {
+			return wide[i] == inner
 		}
 	}
 	return false

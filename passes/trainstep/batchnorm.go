@@ -23,27 +23,9 @@ func trainingForm(c *pass.Context, f *ir.Func) {
 		norms++
 		a := op.Attrs.(ops.BatchNormStatAttrs)
 		x := op.In[0]
-		attrs := ops.BatchNormAttrs{Eps: a.Eps, Sync: c.Opt.SyncBN}
-		how := "of each rank's own batch, as DistributedDataParallel does"
-		if c.Opt.SyncBN {
-			how = "of the global batch"
-		} else if c.Opt.DP*c.Opt.Microbatches <= 1 {
-			how = "of the batch"
-		}
-		c.Remark(op.Out[0], "normalises by the statistics %s, because @step is in training form", how)
-		n := float64(x.Type.Elems() / x.Type.Dims[1])
-		if !c.Opt.SyncBN && x.Type.Dims[0] > 1 { // of [1,N*C,…] the channels are split
-			n /= float64(max(1, c.Opt.DP) * max(1, c.Opt.Microbatches)) // what one rank sees at a time
-		}
-		if n <= 1 {
-			panic(ir.Errorf(op.Loc, "normalises %s by the batch with one value for each channel at a time, which has no variance", x.Type).
-				Note("PyTorch: Expected more than 1 value per channel when training. Use a larger --batch, fewer --dp or --microbatches, " +
-					"--sync-bn, or --freeze its running statistics"))
-		}
+		attrs, n := batchOf(c, op, a.Eps, true)
 		if rows := perSample(b, reader, x, 0, weight); rows != nil {
-			if x.Type.Elems() == x.Type.Dims[1]*reader.Batch && c.Lone == nil {
-				c.Lone = &abi.Lone{Node: (&samples.Meeting{Op: op, Text: "normalises by the batch"}).String(), Samples: int(n)}
-			}
+			lone(c, op, reader.Batch, n)
 			out := ops.BatchNormOf(b, x, op.In[1], op.In[2], ops.Cast(b, rows, dtype.Bool), attrs)
 			running(c, b, op.In[3], a.Momentum, statistic{batch: out[1], n: out[3], least: 1})
 			running(c, b, op.In[4], a.Momentum, statistic{batch: out[2], n: out[3], least: 2})
@@ -58,6 +40,59 @@ func trainingForm(c *pass.Context, f *ir.Func) {
 	if norms == 0 && c.Opt.SyncBN {
 		c.Remark(nil, "warning: --sync-bn does nothing: no BatchNorm of the model takes statistics of the batch")
 	}
+}
+
+// batchOf is how op normalises by the statistics of a batch, and of how many values of each channel one rank sees at a time.
+func batchOf(c *pass.Context, op *ir.Op, eps float64, training bool) (ops.BatchNormAttrs, float64) {
+	x := op.In[0]
+	how := "of each rank's own batch, as DistributedDataParallel does"
+	if c.Opt.SyncBN {
+		how = "of the global batch"
+	} else if c.Opt.DP*c.Opt.Microbatches <= 1 {
+		how = "of the batch"
+	}
+	if training {
+		c.Remark(op.Out[0], "normalises by the statistics %s, because @step is in training form", how)
+	}
+	n := float64(x.Type.Elems() / x.Type.Dims[1])
+	if !c.Opt.SyncBN && x.Type.Dims[0] > 1 { // of [1,N*C,…] the channels are split
+		n /= float64(max(1, c.Opt.DP) * max(1, c.Opt.Microbatches))
+	}
+	if n <= 1 {
+		panic(ir.Errorf(op.Loc, "normalises %s by the batch with one value for each channel at a time, which has no variance", x.Type).
+			Note("PyTorch: Expected more than 1 value per channel when training. Use a larger --batch, fewer --dp or --microbatches, " +
+				"--sync-bn, or --freeze its running statistics"))
+	}
+	return ops.BatchNormAttrs{Eps: eps, Sync: c.Opt.SyncBN}, n
+}
+
+// lone notes an op that normalises samples of which each has one value for each channel.
+func lone(c *pass.Context, op *ir.Op, batch int, n float64) {
+	if x := op.In[0]; x.Type.Elems() == x.Type.Dims[1]*batch && c.Lone == nil {
+		c.Lone = &abi.Lone{Node: (&samples.Meeting{Op: op, Text: "normalises by the batch"}).String(), Samples: int(n)}
+	}
+}
+
+// ownBatch has the batch normalisations that have no running statistics, but those of their batch in every function, go by
+// the samples that count, and by the global batch with --sync-bn.
+func ownBatch(c *pass.Context, f *ir.Func) {
+	weight, reader := weightOf(f), samples.Reader(f)
+	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		if op.Def != ops.BatchNormDef || len(op.In) > 3 {
+			return nil
+		}
+		x := op.In[0]
+		attrs, n := batchOf(c, op, op.Attrs.(ops.BatchNormAttrs).Eps, f.Name == "step")
+		if rows := perSample(b, reader, x, 0, weight); rows != nil {
+			lone(c, op, reader.Batch, n)
+			return ops.BatchNormOf(b, x, op.In[1], op.In[2], ops.Cast(b, rows, dtype.Bool), attrs)[:3]
+		}
+		if !attrs.Sync {
+			return nil
+		}
+		y, mean, variance := ops.BatchNorm(b, x, op.In[1], op.In[2], attrs)
+		return []*ir.Value{y, mean, variance}
+	})
 }
 
 // perSample repeats the weights over dim d of x, whose elements are of one sample each; nil where they are not, and where there are no weights.

@@ -81,6 +81,43 @@ func hinted(c *pass.Context, s *samples.Search) (samples.Along, error) {
 	return nil, nil
 }
 
+// leadAgain is lead of the same model with a larger batch.
+func leadAgain(c *pass.Context, f *ir.Func) error {
+	at, n := samples.Along{}, 0
+	var outputs []*ir.Value
+	for _, p := range f.Params {
+		if p.Role == ir.Input && len(p.Type.Dims) > 0 {
+			at[p] = c.BatchDims[p.Name]
+			if n == 0 {
+				n = p.Type.Dims[at[p]]
+			}
+		}
+	}
+	for _, r := range f.Results {
+		if r.Updates == nil {
+			outputs = append(outputs, r.Value)
+		}
+	}
+	if !turns(at) {
+		return nil
+	}
+	l := &leader{c: c, f: f, at: at, trace: samples.TraceOf(f, n, at, outputs...), back: map[*ir.Value]*ir.Value{}}
+	return l.run()
+}
+
+// times reports whether the inputs of larger are those of f with so many times the samples, and nothing else.
+func times(f, larger *ir.Func, n int) bool {
+	if len(f.Params) != len(larger.Params) {
+		return false
+	}
+	for i, p := range f.Params {
+		if d, e := p.Type.Dims, larger.Params[i].Type.Dims; p.Role == ir.Input && len(d) > 0 && (len(e) != len(d) || e[0] != n*d[0] || !slices.Equal(e[1:], d[1:])) {
+			return false
+		}
+	}
+	return true
+}
+
 // given are the dims that are named, or those that --batch speaks for.
 func given(c *pass.Context, f *ir.Func, hints bool) (samples.Along, error) {
 	at := samples.Along{}

@@ -98,7 +98,9 @@ func Run(c *pass.Context) (err error) {
 	for _, f := range c.Module.Funcs {
 		meet(c, f)
 	}
-	spellSync(c, trained)
+	for _, f := range c.Module.Funcs {
+		spellSync(c, f)
+	}
 	return nil
 }
 
@@ -135,6 +137,9 @@ func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places map[int]bySize) 
 		}
 		*f.at = g
 	}
+	for _, g := range []*ir.Func{x.step, x.eval} {
+		ownBatch(c, g)
+	}
 	trainingForm(c, x.step)
 	x.remarks, x.lone = slices.Clone(c.Remarks[kept:]), c.Lone
 	c.Remarks, c.Lone = c.Remarks[:kept], lone
@@ -159,8 +164,14 @@ func withMasks(c *pass.Context, fwd *ir.Func, out *ir.Value) (*built, error) {
 	var larger [2]*ir.Func
 	for i := range larger {
 		f, err := c.Larger(2 << i)
+		if err == nil {
+			err = leadAgain(c, f)
+		}
 		if err != nil {
 			return nil, err
+		}
+		if !times(fwd, f, 2<<i) {
+			return nil, nil
 		}
 		larger[i] = f
 	}

@@ -22,7 +22,7 @@ var (
 	}, turned("time_lstm", "time_gru", "first_states", "time_tokens", "time_attention", "time_last", "batch_last", "columns", "time_loss"))
 
 	turnedTrainings = slices.Concat(epochs("time_lstm", "--microbatches 2"), epochs("time_gru", ""), epochs("first_states", "--dp 2"), epochs("time_tokens", "--dp 2 --microbatches 2"),
-		epochs("time_attention", "--pp 2 --microbatches 2"), epochs("batch_last", "--dp 2"), epochs("columns", ""), epochs("time_last", "--microbatches 2"))
+		epochs("time_attention", "--pp 2 --microbatches 2"), epochs("batch_last", "--dp 2"), epochs("columns", ""), epochs("time_last", "", "--microbatches 2"), epochs("time_loss", "", "--dp 2"))
 )
 
 // turned are rows of models that are found to have their samples elsewhere.
@@ -42,15 +42,18 @@ func turned(files ...string) []comparison {
 }
 
 // epochs is a row that trains an epoch on six samples, which lie in the file as in the model, in a batch of four and one of two.
-func epochs(file, layout string) []training {
+func epochs(file string, layouts ...string) []training {
 	flags := []string{"--optimizer", "sgd", "--lr", "0.1", "--loss", "cross_entropy"}
-	if file == "columns" {
+	switch file {
+	case "columns":
 		flags[5] = "mse"
+	case "time_loss":
+		flags[5] = "graph"
 	}
 	if strings.HasPrefix(file, "time_") { // files in which the batch is open
 		flags = append(flags, "--batch", "4")
 	}
-	return []training{{file: file, data: file + "_data", flags: flags, run: []string{"--shuffle=false", "--epochs", "1"}, layouts: []string{layout},
+	return []training{{file: file, data: file + "_data", flags: flags, run: []string{"--shuffle=false", "--epochs", "1"}, layouts: layouts,
 		long:   []string{"", "--dp 2", "--microbatches 2", "--pp 2 --microbatches 2", "--dp 2 --zero 2", "--dp 2 --target cuda --arch host"},
 		verify: weightsOf(file)}}
 }

@@ -15,7 +15,7 @@ var (
 		{file: "gather_neighbour", flags: ofFour, layouts: []string{"--microbatches 2", "--pp 2 --microbatches 2"},
 			refused: `node "/Gather_3" (Gather)`},
 		{file: "gather_row_before", flags: ofFour, layouts: []string{"", "--dp 2"}, processes: []string{"--dp 2"}},
-	}, ofEachSample("gather_clip", "gather_llama", "gather_gpt2", "gather_last_token", "gather_masked", "gather_rows", "gather_take_along",
+	}, ofEachSample("gather_clip", "gather_llama", "gather_gpt2", "gather_last_token", "gather_masked", "gather_rows", "gather_take_along", "gather_bag",
 		"gather_pairs", "gather_triples", "scatter_put", "scatter_add", "scatter_one", "tensor_scatter"))
 	gatherTrainings []training
 )

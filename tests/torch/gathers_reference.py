@@ -121,10 +121,20 @@ class RowBefore(Model):  # -1 of a flat position: the last row of the sample bef
         return self.head(h.reshape(-1, C)[torch.arange(h.shape[0]) * h.shape[1] + x.argmax(-1) - 1])
 
 
+class Bag(nn.Module):  # TorchScript writes a loop over the samples
+    def __init__(self):
+        super().__init__()
+        self.emb, self.head = nn.EmbeddingBag(11, C, mode="mean"), nn.Linear(C, V)
+
+    def forward(self, x):
+        return self.head(self.emb(x))
+
+
 CASES = {
     "gather_clip": Clip, "gather_llama": Llama, "gather_gpt2": GPT2, "gather_last_token": LastToken, "gather_masked": Masked,
     "gather_rows": Rows, "gather_take_along": TakeAlong, "gather_pairs": Pairs, "gather_triples": Triples, "scatter_put": Put,
     "scatter_add": PutAdd, "scatter_one": PutOne, "gather_neighbour": Neighbour, "gather_row_before": RowBefore,
+    "gather_bag": Bag,
 }
 POSITIONS = {"gather_masked", "gather_take_along", "gather_pairs", "scatter_put", "scatter_add"}
 

@@ -114,7 +114,7 @@ add("bn_frozen", lambda: Module(lambda m, x: m.c(m.n2(F.relu(m.n1(m.a(x))))), a=
     c=nn.Linear(H, 3)), real(C), labels(3), sync=True)
 add("bn_merged_steps", lambda: Module(lambda m, x: m.b(F.relu(m.n(m.a(x.flatten(0, 1))))), a=nn.Linear(3, H), n=nn.BatchNorm1d(H), b=nn.Linear(H, 3)),
     real(4, 3), labels(3, 4), sync=True)
-add("bn_no_running", BN1(track_running_stats=False), real(C), labels(3), couples=True)  # exported as means and squares
+add("bn_no_running", BN1(track_running_stats=False), real(C), labels(3), sync=True, couples=True)  # in evaluation, too; exported as means and squares
 add("bn_graph_loss", lambda: Module(lambda m, x, t: F.cross_entropy(m.b(F.relu(m.n(m.a(x)))), t), a=nn.Linear(C, H), n=nn.BatchNorm1d(H),
     b=nn.Linear(H, 3)), both(real(C), labels(3)), sync=True)
 
@@ -124,7 +124,7 @@ add("layer_norm", lambda: nn.Sequential(nn.Linear(C, H), nn.LayerNorm(H), nn.GEL
 add("instance_norm", lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2)),
     real(1, 4, 4), numbers(2), "mse")
 add("pooled_embedding", lambda: Module(lambda m, x: m.b(m.a(x).mean(1)), a=nn.Embedding(7, H), b=nn.Linear(H, 3)), tokens(4, 7), labels(3), batch=6)
-add("embedding_bag", lambda: nn.Sequential(nn.EmbeddingBag(7, H, mode="mean"), nn.Linear(H, 3)), tokens(4, 7), labels(3), couples=True)  # exported as slices of all tokens
+add("embedding_bag", lambda: nn.Sequential(nn.EmbeddingBag(7, H, mode="mean"), nn.Linear(H, 3)), tokens(4, 7), labels(3))  # exported as slices of all tokens
 add("dropout_off", mlp(3, nn.Dropout(0.0)), real(C), labels(3))
 add("greatest_embedding", lambda: Module(lambda m, x: m.b(m.a(x).amax(1)), a=nn.Embedding(7, H), b=nn.Linear(H, 2)), tokens(4, 7), numbers(2), "mse")
 add("masked_attention", lambda: Module(masked_attention, e=nn.Embedding(6, H), q=nn.Linear(H, H), k=nn.Linear(H, H), v=nn.Linear(H, H), o=nn.Linear(H, 3)),
