@@ -76,26 +76,27 @@ type Model struct {
 	// Warnings collects what the user should know: what was assumed, what was lost in export.
 	Warnings []string
 
-	opts     Options
-	opset    int64
-	nodes    []*node                  // the graph in order, functions inlined
-	inputs   []*onnxpb.ValueInfoProto // true inputs: initializers that older files repeat as inputs are left out
-	outputs  []string
-	inits    map[string]*tensor
-	sparse   map[string]bool // initializers that the file stores sparsely
-	initList []*tensor       // in file order
-	torch    torchInfo
-	record   *record // nil unless python/gtc exported the file
-	marks    *record // nil unless gtc.record marked it
-	external map[string][]byte
-	noise    []string // nodes that draw random numbers
-	absent   int      // elements of initializers without contents
-	closers  []func() error
-	roles    *roles
-	imported *importResult
-	adopted  map[*onnxpb.NodeProto]bool // Constant nodes whose tensors are taken for initializers
-	inlined  *inliner                   // what inlining came to, of the graph and all subgraphs
-	bodies   map[bodyKey]*body
+	opts      Options
+	opset     int64
+	nodes     []*node                  // the graph in order, functions inlined
+	inputs    []*onnxpb.ValueInfoProto // true inputs: initializers that older files repeat as inputs are left out
+	outputs   []string
+	inits     map[string]*tensor
+	sparse    map[string]bool // initializers that the file stores sparsely
+	densified int             // bytes of sparse tensors that are stored densely
+	initList  []*tensor       // in file order
+	torch     torchInfo
+	record    *record // nil unless python/gtc exported the file
+	marks     *record // nil unless gtc.record marked it
+	external  map[string][]byte
+	noise     []string // nodes that draw random numbers
+	absent    int      // elements of initializers without contents
+	closers   []func() error
+	roles     *roles
+	imported  *importResult
+	adopted   map[*onnxpb.NodeProto]bool // Constant nodes whose tensors are taken for initializers
+	inlined   *inliner                   // what inlining came to, of the graph and all subgraphs
+	bodies    map[bodyKey]*body
 }
 
 // Load reads an ONNX file, checks it and finds its parameters. Errors name the file, and the node or tensor

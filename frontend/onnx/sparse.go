@@ -3,17 +3,26 @@ package onnx
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
-// maxDensified is the size in bytes up to which a sparse initializer is stored densely: a file of a few bytes may claim any.
+// maxDensified is the size in bytes up to which the sparse tensors of a file are stored densely: a file of a few bytes may claim any.
 const maxDensified = 1 << 30
 
 // densify makes an initializer of each sparse one, with a remark. They are constants unless --train names them.
 func (m *Model) densify() error {
 	m.sparse = map[string]bool{}
+	if err := m.densifyNodes(m.Proto.Graph.Node, 0); err != nil {
+		return err
+	}
+	for _, f := range m.Proto.Functions {
+		if err := m.densifyNodes(f.Node, 0); err != nil {
+			return err
+		}
+	}
 	for _, p := range m.Proto.Graph.SparseInitializer {
 		dense, err := m.dense(p)
 		if err != nil {
@@ -25,6 +34,46 @@ func (m *Model) densify() error {
 		m.sparse[dense.GetName()] = true
 		m.warn("%q is a sparse initializer: it is stored densely, and is a constant unless --train names it, which trains all its elements",
 			dense.GetName())
+	}
+	m.Proto.Graph.SparseInitializer = nil // Export writes them densely
+	return nil
+}
+
+// densifyNodes does so with sparse Constant nodes, and with the sparse initializers of subgraphs, which stay constants.
+func (m *Model) densifyNodes(nodes []*onnxpb.NodeProto, depth int) error {
+	if depth > maxInline {
+		return fmt.Errorf("graphs nest deeper than %d", maxInline)
+	}
+	for _, n := range nodes {
+		for i, a := range n.Attribute {
+			if a.SparseTensor != nil && a.GetName() == "sparse_value" && n.GetOpType() == "Constant" && len(n.Output) == 1 {
+				dense, err := m.dense(a.SparseTensor)
+				if err != nil {
+					return fmt.Errorf("sparse constant %q: %w", n.Output[0], err)
+				}
+				name, kind := "value", onnxpb.AttributeProto_TENSOR
+				n.Attribute[i] = &onnxpb.AttributeProto{Name: &name, Type: &kind, T: dense}
+				m.sparse[n.Output[0]] = true
+				m.warn("%q is a sparse constant: it is stored densely", n.Output[0])
+			}
+			for _, g := range append(slices.Clone(a.Graphs), a.G) {
+				if g == nil {
+					continue
+				}
+				for _, p := range g.SparseInitializer {
+					dense, err := m.dense(p)
+					if err != nil {
+						return fmt.Errorf("sparse initializer %q of a subgraph of node %q: %w", p.GetValues().GetName(), n.GetName(), err)
+					}
+					g.Initializer = append(g.Initializer, dense)
+					m.warn("%q is a sparse initializer of a subgraph: it is stored densely", dense.GetName())
+				}
+				g.SparseInitializer = nil
+				if err := m.densifyNodes(g.Node, depth+1); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }
@@ -72,9 +121,10 @@ func (m *Model) dense(p *onnxpb.SparseTensorProto) (*onnxpb.TensorProto, error) 
 		return nil, fmt.Errorf("indices are %s, want int64", indices.typ)
 	case len(indices.typ.Dims) < 1 || len(indices.typ.Dims) > 2 || indices.typ.Dims[0] != n || len(indices.typ.Dims) == 2 && indices.typ.Dims[1] != columns:
 		return nil, fmt.Errorf("indices are %s, want [%d] or [%d,%d]", indices.typ, n, n, len(dims))
-	case elems > maxDensified/width:
-		return nil, fmt.Errorf("dims %v take more than %d bytes when stored densely", dims, maxDensified)
+	case elems > (maxDensified-m.densified)/width:
+		return nil, fmt.Errorf("dims %v take more than %d bytes when stored densely, those of all sparse tensors together", dims, maxDensified)
 	}
+	m.densified += elems * width
 	out, last := make([]byte, elems*width), -1
 	for i := range n {
 		linear := 0

@@ -73,3 +73,74 @@ func TestSparse(t *testing.T) {
 		})
 	}
 }
+
+// sparseOf is a sparse tensor of dims with 1, 2, … at the linear indices at.
+func sparseOf(name string, dims []int64, at ...int64) *onnxpb.SparseTensorProto {
+	return &onnxpb.SparseTensorProto{Values: ramp(name, 1, int64(len(at))), Dims: dims, Indices: intsOf("at", at...)}
+}
+
+// TestSparseConstants: sparse Constant nodes, in functions too, and sparse initializers of subgraphs are what they are densely.
+func TestSparseConstants(t *testing.T) {
+	constant := func(out string) *onnxpb.NodeProto {
+		n := nodeOf("Constant", "const", nil, list(out))
+		kind := onnxpb.AttributeProto_SPARSE_TENSOR
+		n.Attribute = []*onnxpb.AttributeProto{{Name: ptr("sparse_value"), Type: &kind, SparseTensor: sparseOf("", []int64{2, 3}, 1, 5)}}
+		return n
+	}
+	branch := func() *onnxpb.GraphProto {
+		return &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{nodeOf("Add", "add", list("x", "s"), list("r"))}, Output: []*onnxpb.ValueInfoProto{portOf("r", f32)},
+			SparseInitializer: []*onnxpb.SparseTensorProto{sparseOf("s", []int64{2, 3}, 1, 5)}}
+	}
+	call := nodeOf("F", "call", list("x"), list("y"))
+	call.Domain = ptr("own")
+	for name, c := range map[string]struct {
+		nodes     []*onnxpb.NodeProto
+		functions []*onnxpb.FunctionProto
+	}{
+		"a constant": {nodes: []*onnxpb.NodeProto{constant("s"), nodeOf("Add", "add", list("x", "s"), list("y"))}},
+		"of a branch": {nodes: []*onnxpb.NodeProto{nodeOf("Constant", "yes", nil, list("c"), "value", typed("", onnxpb.TensorProto_BOOL, 1)),
+			nodeOf("If", "if", list("c"), list("y"), "then_branch", branch(), "else_branch", branch())}},
+		"in a function": {nodes: []*onnxpb.NodeProto{call}, functions: []*onnxpb.FunctionProto{{Name: ptr("F"), Domain: ptr("own"), Input: list("a"), Output: list("b"),
+			Node: []*onnxpb.NodeProto{constant("s"), nodeOf("Add", "add", list("a", "s"), list("b"))}}}},
+	} {
+		m := graphOf(17, f32, []any{2, 3}, nil, c.nodes...)
+		m.Functions = c.functions
+		y := evaluate(t, m, Options{}, floatsOf([]int{2, 3}, 10, 20, 30, 40, 50, 60))
+		if want := []float64{10, 21, 30, 40, 50, 62}; !slices.Equal(y.F, want) {
+			t.Errorf("%s: %v, want %v", name, y.F, want)
+		}
+	}
+}
+
+// TestSparseTogether: many sparse tensors of a small file take no more than one may.
+func TestSparseTogether(t *testing.T) {
+	m := linearModel()
+	for i := range 5 {
+		m.Graph.SparseInitializer = append(m.Graph.SparseInitializer, sparseOf(string(rune('a'+i)), []int64{1 << 13, 1 << 13}, 1)) // 256 MiB each
+	}
+	if err := importBytes(encode(m), Options{Batch: 2}); !strings.Contains(errText(err), `sparse initializer "e": dims [8192 8192] take more than`) {
+		t.Error(err)
+	}
+}
+
+// TestSparseExport: what was sparse is written once.
+func TestSparseExport(t *testing.T) {
+	m := linearModel()
+	m.Graph.Initializer = m.Graph.Initializer[:1]
+	m.Graph.SparseInitializer = []*onnxpb.SparseTensorProto{sparseOf("fc.bias", []int64{3}, 1)}
+	p, err := Parse(encode(m), "", Options{Batch: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Import(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := p.Export(nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := importBytes(text, Options{Batch: 2}); err != nil {
+		t.Errorf("what is written cannot be read: %v", err)
+	}
+}
