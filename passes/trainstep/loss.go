@@ -94,7 +94,9 @@ func (l *lossBuilder) graph(f *ir.Func) {
 	}
 	if v.Op != nil && v.Op.Def == ops.DivDef && v.Type.Elems() == 1 && !trained(f)[v.Op.In[1]] {
 		l.sum, l.count = scalar(v.Op.In[0]), scalar(v.Op.In[1])
-		if !l.metrics {
+		if l.metrics {
+			l.right(l.sum, l.count)
+		} else {
 			l.c.Remark(l.out, "is taken as sum and count, because no trained parameter changes its divisor %%%s", v.Op.In[1].Name)
 		}
 		return

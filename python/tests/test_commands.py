@@ -44,6 +44,18 @@ class Meeting(nn.Module):
         return torch.softmax(h @ h.T, 0) @ h
 
 
+class WithLoss(nn.Module):
+    """A model that computes its own loss, over the targets that are not -100, and gives its logits too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x, labels):
+        logits = self.layer(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
 class Commands(unittest.TestCase):
     """One model in several compiled forms, made when first asked for."""
 
@@ -175,6 +187,25 @@ class Runs(Commands):
         self.assertRegex(lines[0], r'sample 3 of --data: .*"target" has a value out of range, 7')
         self.assertEqual(done.stderr.count("out of range"), 1, done.stderr)
         self.assertLess(len(lines), 5, done.stderr)
+
+
+class Metrics(Commands):
+    def test_accuracy_beside_a_loss_in_the_graph(self):
+        """The share of right ones among the targets that count, whatever the layout and the size of the last batch."""
+        model, labels = WithLoss(), self.y.clone()
+        labels[[1, 6]] = -100
+        gtc.export(model, (self.x[:BATCH], labels[:BATCH]), self.folder / "inside.onnx", quiet=True)
+        data = self.folder / "inside.npz"
+        np.savez(data, x=self.x.numpy(), labels=labels.numpy())
+        with torch.no_grad():
+            want = (model(self.x, labels)["logits"].argmax(1) == labels).sum().item() / (labels != -100).sum().item()
+            loss = model(self.x, labels)["loss"].item()
+        for flags in (), ("--dp", 2), ("--microbatches", 2), ("--pp", 2, "--microbatches", 2), ("--precision", "bf16"), ("--dp", 2, "--zero", 3):
+            with self.subTest(flags):
+                (got,) = self.events(self.compiled("inside", *flags, loss="graph"), "eval", data=None, eval_data=data, eval_only=True)
+                self.assertEqual((got["samples"], got["unseen"]), (SAMPLES, 0))
+                self.assertAlmostEqual(got["accuracy"], want, places=6)
+                self.assertLess(abs(got["loss"] - loss) / loss, 2e-2 if "bf16" in flags else 1e-5)
 
 
 class Beginnings(Commands):
