@@ -1,36 +1,95 @@
 package samples
 
 import (
+	"math"
+	"slices"
+
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/factor"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// Open is the operand of op that must be multiplied by the weights of samples so that those which fill a batch do not count: op adds
-// up samples, and its terms are not zero with the weight. It is -1 where op adds up none, or needs more than that. The layouts of the
+// Hole is where samples that fill a batch get into an op's results.
+type Hole struct {
+	Operand int
+	Dims    []int // of the operand, along which samples meet
+	Fill    int   // what the elements of such samples must be there: 0, or less (-1) or more (1) than any other
+}
+
+// enough is a number that no ordinary one exceeds, nor those of half precision.
+const enough = 6e4
+
+// fills are the ops on a row of samples that do not see an element which is less than any other, by operand 0.
+var fills = map[*ir.Def]int{ops.SoftmaxDef: -1, ops.LogSoftmaxDef: -1, ops.XentDef: -1, ops.ReduceMaxDef: -1, ops.ReduceMinDef: 1}
+
+// Hole is the first one of op that a mask would close; false where there is none, or where op needs more than that. The layouts of the
 // operands must be known (Reach).
-func (s *Facts) Open(op *ir.Op) int {
-	if op.Def.Rules.Factors == nil {
-		return -1
-	}
-	rule := op.Def.Rules.Factors(op)
-	if len(rule.In) != len(op.In) {
-		return -1
-	}
-	w := walk{s: s, op: op, rule: rule, parts: make([][]Part, len(rule.Factors)), null: make([][]bool, len(rule.Factors))}
-	if w.operands() != nil {
-		return -1
+func (s *Facts) Hole(op *ir.Op) (Hole, bool) {
+	w := s.walk(op)
+	if w == nil || w.operands() != nil {
+		return Hole{}, false
 	}
 	for f, parts := range w.parts {
-		if parts == nil || rule.Factors[f].Kind != factor.Sum || !w.whole(f) || w.terms(f) {
+		if parts == nil || !w.whole(f) {
 			continue
 		}
-		switch op.Def {
-		case ops.ReduceSumDef, ops.MatMulDef:
-			return 0
-		case ops.ScatterAddDef, ops.ScatterElementsAddDef:
-			return 1
+		switch fill := filling(op); {
+		case w.rule.Factors[f].Kind == factor.Sum && !w.terms(f):
+			switch op.Def {
+			case ops.ReduceSumDef, ops.MatMulDef:
+				return Hole{Operand: 0, Dims: w.dims(0, f)}, true
+			case ops.ScatterAddDef, ops.ScatterElementsAddDef:
+				return Hole{Operand: 1, Dims: w.dims(1, f)}, true
+			}
+		case w.rule.Factors[f].Kind != factor.Free && w.rule.Factors[f].Kind != factor.Sum && fill != 0 && !w.filled(f):
+			return Hole{Operand: 0, Dims: w.dims(0, f), Fill: fill}, true
 		}
 	}
-	return -1
+	return Hole{}, false
+}
+
+// filling is what op does not see along the factor by which it reads several elements; 0 where it sees all.
+func filling(op *ir.Op) int {
+	if a, ok := op.Attrs.(ops.ArgmaxAttrs); ok && a.Least {
+		return 1
+	} else if ok {
+		return -1
+	}
+	return fills[op.Def]
+}
+
+// dims are those of operand i that factor f is in.
+func (w *walk) dims(i, f int) []int {
+	var list []int
+	for d, factors := range w.rule.In[i] {
+		if slices.Contains(factors, f) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// filled reports whether op does not see samples of weight 0 along factor f, because a where has made their elements less, or more, than
+// any other.
+func (w *walk) filled(f int) bool {
+	fill, x := filling(w.op), w.op.In[0]
+	if fill == 0 || x.Op == nil || x.Op.Def != ops.WhereDef || !x.Type.DType.IsFloat() {
+		return false
+	}
+	v, uniform := ops.Uniform(x.Op.In[2])
+	if !uniform || math.IsNaN(v) || v*float64(fill) < enough {
+		return false
+	}
+	for i := 1; i < len(w.op.In); i++ { // only operand 0 is filled
+		if len(w.dims(i, f)) > 0 {
+			return false
+		}
+	}
+	counts := w.s.at[x.Op.In[0]]
+	for _, d := range w.dims(0, f) {
+		if len(counts) != len(x.Type.Dims) || slices.ContainsFunc(counts[d], func(p Part) bool { return p.Step > 0 && !p.Null }) || !hasSamples(counts[d]) {
+			return false
+		}
+	}
+	return true
 }

@@ -10,6 +10,7 @@
 package samples
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -70,7 +71,8 @@ type Facts struct {
 	Batch int      // samples of the batch; 0 where no input says
 	Met   *Meeting // the first op by which samples that fill a batch would count; nil when there is none. Values behind it are not known
 
-	at map[*ir.Value]Layout
+	at    map[*ir.Value]Layout
+	grows map[*ir.Value][]bool
 }
 
 // Of walks the ops of f that the wanted values need.
@@ -236,7 +238,7 @@ func cut(parts []Part, sizes []int) [][]Part {
 func (s *Facts) op(op *ir.Op) *Meeting {
 	w, m := s.begin(op)
 	if w == nil {
-		return m
+		return cmp.Or(m, s.grown(op))
 	}
 	if m := w.operands(); m != nil {
 		return m
@@ -245,7 +247,33 @@ func (s *Facts) op(op *ir.Op) *Meeting {
 		return m
 	}
 	w.results()
+	return s.grown(op)
+}
+
+// grown lays out numbers of places in the batch that op makes of nothing: they grow with it, and follow its order.
+func (s *Facts) grown(op *ir.Op) *Meeting {
+	for _, v := range op.Out {
+		for d, grows := range s.grows[v] {
+			n := v.Type.Dims[d]
+			switch {
+			case !grows || hasSamples(s.at[v][d]):
+			case n%s.Batch == 0 && (op.Def == ops.ConstDef || op.Def == ops.IotaDef || op.Def == ops.ExpandDef):
+				s.at[v] = slices.Clone(s.at[v])
+				s.at[v][d] = joined([]Part{{s.Batch, 1, false}, {n / s.Batch, 0, false}})
+			default:
+				return &Meeting{op, "makes other numbers of values for another size of the batch"}
+			}
+		}
+	}
 	return nil
+}
+
+// Grow says which dims of v are larger for a larger batch, before anything is read that is made of it.
+func (s *Facts) Grow(v *ir.Value, dims []bool) {
+	if s.grows == nil {
+		s.grows = map[*ir.Value][]bool{}
+	}
+	s.grows[v] = dims
 }
 
 // begin starts the work on an op that samples are in, with results laid out as if there were none; nil where that is all, for there are none, or
@@ -261,14 +289,22 @@ func (s *Facts) begin(op *ir.Op) (*walk, *Meeting) {
 		s.at[op.Out[0]] = s.at[op.In[0]]
 		return nil, nil
 	}
+	if w := s.walk(op); w != nil {
+		return w, nil
+	}
+	return nil, s.all(op)
+}
+
+// walk is a walk that has not begun; nil where op has no rule.
+func (s *Facts) walk(op *ir.Op) *walk {
 	var rule factor.Rule
 	if op.Def.Rules.Factors != nil {
 		rule = op.Def.Rules.Factors(op)
 	}
 	if len(rule.In) != len(op.In) || len(rule.Out) != len(op.Out) {
-		return nil, s.all(op)
+		return nil
 	}
-	return &walk{s: s, op: op, rule: rule, parts: make([][]Part, len(rule.Factors)), null: make([][]bool, len(rule.Factors))}, nil
+	return &walk{s: s, op: op, rule: rule, parts: make([][]Part, len(rule.Factors)), null: make([][]bool, len(rule.Factors))}
 }
 
 // walk is the work on one op.
@@ -343,7 +379,7 @@ func (w *walk) meets() *Meeting {
 		return w.batchNorm()
 	}
 	for f, parts := range w.parts {
-		if parts == nil {
+		if parts == nil || w.whole(f) && w.filled(f) {
 			continue
 		}
 		switch k := w.rule.Factors[f].Kind; k {

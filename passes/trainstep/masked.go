@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -19,10 +20,16 @@ type bySize struct {
 	inverse   bool
 }
 
+// facts of a model that depend on the size of the batch, by the place of an op.
+type bySizes struct {
+	numbers map[int]bySize   // constants
+	grows   map[int][][]bool // of each result, which dims do
+}
+
 // sized finds which constants of f, by the place of their op, depend on the size of the batch, and how, from the same model with two and four
 // times the batch (an inverse that is exact for one is for the others, so that algebra has gone the same way). A constant in which more than one number depends on it, or any other fact of an op, is an error that
 // says so: then it is not known what the model is for fewer samples.
-func sized(f, twice, fourfold *ir.Func) (map[int]bySize, error) {
+func sized(f, twice, fourfold *ir.Func) (*bySizes, error) {
 	batch := samples.Reader(f).Batch
 	places := make([]map[*ir.Value]int, 3)
 	for k, g := range []*ir.Func{f, twice, fourfold} {
@@ -34,7 +41,7 @@ func sized(f, twice, fourfold *ir.Func) (map[int]bySize, error) {
 			places[k][p] = i
 		}
 	}
-	out := map[int]bySize{}
+	out := &bySizes{map[int]bySize{}, map[int][][]bool{}}
 	n := len(f.Params)
 	for i, op := range f.Ops {
 		for k, g := range []*ir.Func{f, twice, fourfold} {
@@ -52,6 +59,13 @@ func sized(f, twice, fourfold *ir.Func) (map[int]bySize, error) {
 			}
 		}
 		n += len(op.Out)
+		for j, v := range op.Out {
+			g, err := growing(op, v, twice.Ops[i].Out[j])
+			if err != nil {
+				return nil, err
+			}
+			out.grows[i] = append(out.grows[i], g)
+		}
 		if op.Def != ops.ConstDef {
 			continue
 		}
@@ -60,8 +74,20 @@ func sized(f, twice, fourfold *ir.Func) (map[int]bySize, error) {
 			return nil, err
 		}
 		if depends {
-			out[i] = d
+			out.numbers[i] = d
 		}
+	}
+	return out, nil
+}
+
+// growing says which dims of v are larger for a larger batch.
+func growing(op *ir.Op, v, twice *ir.Value) ([]bool, error) {
+	if len(v.Type.Dims) != len(twice.Type.Dims) || v.Type.DType != twice.Type.DType {
+		return nil, fmt.Errorf("the type of what %s gives depends on the size of the batch", op.Loc)
+	}
+	out := make([]bool, len(v.Type.Dims))
+	for d, n := range v.Type.Dims {
+		out[d] = twice.Type.Dims[d] != n
 	}
 	return out, nil
 }
@@ -85,9 +111,6 @@ func constant(op, twice, fourfold *ir.Op, batch float64) (d bySize, depends bool
 	if x.Type.Equal(y.Type) && x.Type.Equal(z.Type) && bytes.Equal(x.Data, y.Data) && bytes.Equal(x.Data, z.Data) {
 		return d, false, nil
 	}
-	if x.Type.Elems() > y.Type.Elems() || y.Type.Elems() > z.Type.Elems() {
-		return d, false, unclear
-	}
 	if x.Type.Equal(y.Type) && x.Type.Elems() == 1 && x.Type.DType != dtype.Bool {
 		a, b, c := number(x), number(y), number(z)
 		if a == b && b == c {
@@ -104,19 +127,33 @@ func constant(op, twice, fourfold *ir.Op, batch float64) (d bySize, depends bool
 		}
 		return d, false, unclear
 	}
-	// One number for each place in the batch: those of a smaller one are the first.
-	small, large := x.Array(), y.Array()
-	for i, v := range small.F {
-		if large.F[i] != v && !(math.IsNaN(v) && math.IsNaN(large.F[i])) {
-			return d, false, unclear
-		}
-	}
-	for i, v := range small.I {
-		if large.I[i] != v {
-			return d, false, unclear
-		}
+	if !begins(x, y) { // one number for each place in the batch: those of a smaller one are the first
+		return d, false, unclear
 	}
 	return d, false, nil
+}
+
+// begins reports whether the numbers of x are those of y at the same places.
+func begins(x, y *ir.Tensor) bool {
+	small, large := x.Array(), y.Array()
+	if len(x.Type.Dims) != len(y.Type.Dims) {
+		return false
+	}
+	from, to := ir.Strides(x.Type.Dims), ir.Strides(y.Type.Dims)
+	for i := range x.Type.Elems() {
+		at := 0
+		for d, n := range x.Type.Dims {
+			k := i / from[d] % n
+			if k >= y.Type.Dims[d] {
+				return false
+			}
+			at += k * to[d]
+		}
+		if small.F != nil && !(small.F[i] == large.F[at] || math.IsNaN(small.F[i]) && math.IsNaN(large.F[at])) || small.I != nil && small.I[i] != large.I[at] {
+			return false
+		}
+	}
+	return true
 }
 
 func number(t *ir.Tensor) float64 {
@@ -158,18 +195,40 @@ type masker struct {
 	sized  map[*ir.Op]bySize
 	of     map[*ir.Value]bySize // values that are one number which depends on the batch's size
 	n      *ir.Value            // f32[1], how many samples count
+
+	lossOnly bool // sums have their weights
 }
 
 // masked multiplies what f adds up over samples by the weights of samples, which become a parameter, and makes numbers
 // that depend on how many samples a batch has depend on how many count.
-func masked(c *pass.Context, f *ir.Func, places map[int]bySize) {
+//
+// It reports where samples meet all the same.
+func masked(c *pass.Context, f *ir.Func, places *bySizes) *samples.Meeting {
 	m := &masker{c: c, f: f, sized: map[*ir.Op]bySize{}, of: map[*ir.Value]bySize{}}
-	for i, d := range places {
-		m.sized[f.Ops[i]] = d
-	}
 	m.weight = ir.NewBuilder(f).Param("sample_weight", ir.T(dtype.F32, samples.Reader(f).Batch), ir.Weight)
 	m.reader = samples.Reader(f)
+	for i, d := range places.numbers {
+		m.sized[f.Ops[i]] = d
+	}
+	for i, op := range f.Ops {
+		for j, v := range op.Out {
+			m.reader.Grow(v, places.grows[i][j])
+		}
+	}
 	c.Rewrite(f, m.op)
+	for _, r := range f.Results {
+		m.reader.Reach(r.Value)
+	}
+	return m.reader.Met
+}
+
+// maskedLoss does the same for a loss that has been added to f, whose sums have weights: what it takes over a row of samples does not see
+// those that fill the batch.
+func maskedLoss(c *pass.Context, f *ir.Func) {
+	m := &masker{c: c, f: f, weight: weightOf(f), reader: samples.Reader(f), lossOnly: true}
+	if m.weight != nil {
+		c.Rewrite(f, m.op)
+	}
 }
 
 func (m *masker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
@@ -201,12 +260,48 @@ func (m *masker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
 			return nil
 		}
 	}
-	if i := m.reader.Open(op); i >= 0 {
-		if w := m.reader.Layout(op.In[i]).Mask(b, m.weight); w != nil {
-			op.In[i] = ops.Mul(b, op.In[i], ops.Cast(b, w, op.In[i].Type.DType))
+	m.close(b, op)
+	return nil
+}
+
+// close masks what samples that fill a batch would get into op by.
+func (m *masker) close(b *ir.Builder, op *ir.Op) {
+	for h, ok := m.reader.Hole(op); ok && (h.Fill != 0 || !m.lossOnly); h, ok = m.reader.Hole(op) {
+		x := op.In[h.Operand]
+		w := m.mask(b, x, h.Dims)
+		if w == nil {
+			return
+		}
+		if h.Fill == 0 {
+			op.In[h.Operand] = ops.Mul(b, x, ops.Cast(b, w, x.Type.DType))
+		} else {
+			op.In[h.Operand] = ops.Where(b, ops.Cast(b, w, dtype.Bool), x, ops.ScalarLike(b, x, float64(h.Fill)*m.beyond(x)))
+		}
+		if !m.reader.Reach(op.In[h.Operand]) {
+			return
 		}
 	}
-	return nil
+}
+
+// beyond is more than any number of x: of half precision as much as there is.
+func (m *masker) beyond(x *ir.Value) float64 {
+	if x.Type.DType == dtype.F16 || m.c.Opt.Precision == "fp16" {
+		return 6e4
+	}
+	return 1e30
+}
+
+// mask is the weight of each element's sample along one dim of x, or the one sample that it is of; nil where there is neither.
+func (m *masker) mask(b *ir.Builder, x *ir.Value, dims []int) *ir.Value {
+	l := m.reader.Layout(x)
+	if len(dims) == 1 {
+		if w := l[dims[0]:dims[0]+1].Mask(b, m.weight); w != nil {
+			ones := slices.Repeat([]int{1}, len(x.Type.Dims))
+			ones[dims[0]] = x.Type.Dims[dims[0]]
+			return ops.Expand(b, ops.Reshape(b, w, ones), x.Type.Dims)
+		}
+	}
+	return l.Mask(b, m.weight)
 }
 
 func (m *masker) isSized(v *ir.Value) bool {

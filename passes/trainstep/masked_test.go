@@ -3,6 +3,8 @@ package trainstep
 import (
 	"fmt"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,7 +29,13 @@ var losses = map[string]string{
 		`%v = expand %a {dims=[B,3]} : f32[B,3] ; %d = sub %s, %v : f32[B,3] ; %w = mul %d, %d : f32[B,3] ; %r = reduce_sum %w {dims=[0,1]} : f32[1,1] ; ` +
 		`%c = const {value=f32[1,1]({1/(3*(b-1))})} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %k = sqrt %q : f32[1,1] ; %o = reshape %k : f32[]`,
 	"products": `%y = transpose %m {perm=[1,0]} : f32[3,B] ; %g = matmul %y, %m : f32[3,3] ; %h = mul %g, %g : f32[3,3] ; %r = reduce_sum %h {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`,
-	"places":   `%i = iota {dims=[B,3], dim=0, dType=f32} : f32[B,3] ; %t = mul %s, %i : f32[B,3] ; %r = reduce_sum %t {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`,
+	"greatest": `%r = reduce_max %s {dims=[0]} : f32[1,3] ; %l = reduce_min %m {dims=[0]} : f32[1,3] ; %t = mul %r, %l : f32[1,3] ; %u = reduce_sum %t {dims=[1]} : f32[1,1] ; %o = reshape %u : f32[]`,
+	"softmax": `%y = transpose %m {perm=[1,0]} : f32[3,B] ; %g = matmul %m, %y : f32[B,B] ; %h = softmax %g {dim=1} : f32[B,B] ; %k = mul %h, %h : f32[B,B] ; ` +
+		`%r = reduce_sum %k {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`,
+	"others": `%y = transpose %m {perm=[1,0]} : f32[3,B] ; %g = matmul %m, %y : f32[B,B] ; %i = iota {dims=[B], dim=0, dType=i64} : i64[B] ; %h = xent %g, %i {ignoreIndex=-100} : f32[B] ; ` +
+		`%r = reduce_sum %h {dims=[0]} : f32[1] ; %c = const {value=f32[1](1.0)} : f32[1] ; %v = expand %c {dims=[B]} : f32[B] ; %n = reduce_sum %v {dims=[0]} : f32[1] ; ` +
+		`%q = div %r, %n : f32[1] ; %o = reshape %q : f32[]`,
+	"places": `%i = iota {dims=[B,3], dim=0, dType=f32} : f32[B,3] ; %t = mul %s, %i : f32[B,3] ; %r = reduce_sum %t {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`,
 }
 
 // model is @forward for a batch.
@@ -38,7 +46,7 @@ func model(t *testing.T, ending string, batch int) *ir.Module {
 		ending = strings.ReplaceAll(ending, "{"+expression+"}", fmt.Sprint(float32(v)))
 	}
 	text := strings.ReplaceAll(squares+ending+"\n  return out0=%o\n}", " ; ", "\n  ")
-	m, err := ir.Parse(strings.NewReplacer("[B,", fmt.Sprintf("[%d,", batch), ",B]", fmt.Sprintf(",%d]", batch)).Replace(text))
+	m, err := ir.Parse(regexp.MustCompile(`\bB\b`).ReplaceAllString(text, strconv.Itoa(batch)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +109,9 @@ func meanLoss(t *testing.T, f *ir.Func, real int) float64 {
 // TestNotMasked: where it is not known what the model is for fewer samples, or where samples meet otherwise, the batch is left out.
 func TestNotMasked(t *testing.T) {
 	for ending, why := range map[string]string{
-		`%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %c = const {value=f32[1,1]({sqrt b})} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %o = reshape %q : f32[]`: "the numbers of",
-		`%r = reduce_max %s {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`:                                                                                 "",
+		`%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %c = const {value=f32[1,1]({sqrt b})} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %o = reshape %q : f32[]`:                                                  "the numbers of",
+		`%r = reduce_prod %s {dims=[0,1]} : f32[1,1] ; %o = reshape %r : f32[]`:                                                                                                                                 "",
+		`%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %i = iota {dims=[B,3], dim=0, dType=f32} : f32[B,3] ; %j = reduce_prod %i {dims=[0,1]} : f32[1,1] ; %q = mul %r, %j : f32[1,1] ; %o = reshape %q : f32[]`: "",
 	} {
 		c := train(t, ending, 4)
 		if c.Meetings["step"] == "" || c.Meetings["eval"] == "" {

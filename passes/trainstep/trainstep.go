@@ -109,10 +109,11 @@ type built struct {
 	step, eval *ir.Func
 	remarks    []pass.Remark
 	lone       *abi.Lone
+	met        *samples.Meeting // where masks do not keep samples apart
 }
 
 // build makes @step and @eval of a model, with masks where it is known which constants depend on the size of a batch. Remarks are not yet made.
-func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places map[int]bySize) (*built, error) {
+func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places *bySizes) (*built, error) {
 	kept, lone := len(c.Remarks), c.Lone
 	x := &built{}
 	for _, f := range []struct {
@@ -123,12 +124,17 @@ func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places map[int]bySize) 
 		first := slices.IndexFunc(fwd.Results, func(r ir.Result) bool { return to[r.Value] == to[out] })
 		g.Name = f.name
 		if places != nil {
-			masked(c, g, places)
+			if x.met = masked(c, g, places); x.met != nil {
+				break
+			}
 		}
 		results := g.Results
 		g.Results = nil
 		if err := addLoss(c, g, results[first].Value, f.name == "eval"); err != nil {
 			return nil, err
+		}
+		if places != nil {
+			maskedLoss(c, g)
 		}
 		if c.Opt.Check && f.name == "step" {
 			for _, r := range results {
@@ -136,6 +142,9 @@ func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places map[int]bySize) 
 			}
 		}
 		*f.at = g
+	}
+	if x.met != nil {
+		return x, nil
 	}
 	for _, g := range []*ir.Func{x.step, x.eval} {
 		ownBatch(c, g)
@@ -148,6 +157,9 @@ func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places map[int]bySize) 
 
 // meets reports whether samples that fill a batch up would count.
 func (x *built) meets() bool {
+	if x.met != nil {
+		return true
+	}
 	for _, f := range []*ir.Func{x.step, x.eval} {
 		if samples.Kept(f, isLoss).Met != nil {
 			return true

@@ -76,7 +76,7 @@ func (r row) train() error {
 func (x *trained) drops(function string) bool { return x.meetings[function] != "" || !x.weighted }
 
 // drops are the models whose last batch is left out: samples meet in them otherwise than in sums.
-var drops = []string{"c_attends_samples", "c_batch_softmax", "c_clip", "c_greatest", "c_hardest_negative", "c_info_nce", "c_shuffled"}
+var drops = []string{"c_shuffled"}
 
 // mayDrop holds whether a last batch is left out to what is known of the model.
 func (x *trained) mayDrop(dropped bool) error {

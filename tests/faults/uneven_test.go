@@ -11,8 +11,8 @@ import (
 var unevenTrainings = []training{
 	uneven("tied_named_transpose", "cross_entropy", "6", "--tie", "wT=w"),
 	uneven("gathernd_batch_dims", "cross_entropy", "6"),
-	unevenLeftOut("ce_plus_aux", "6", 2, 8),
-	unevenLeftOut("short_batch_graph_loss", "9", 1, 10),
+	uneven("ce_plus_aux", "graph", "9"),
+	ofLong(uneven("ce_times_half", "graph", "9")),
 	unevenIgnored(),
 	ofLong(uneven("arange_pooling", "cross_entropy", "9")),
 	ofLong(uneven("frozen_bn_dynamo", "cross_entropy", "9", "--sync-bn")),
@@ -44,13 +44,6 @@ func uneven(file, loss, batch string, flags ...string) training {
 			want := rightLosses(t, data)
 			near(t, "losses", losses[:len(want)], want, 1e-5) // f32 leaves some 1e-7 of losses of 1 to 3
 		}}
-}
-
-// unevenLeftOut is a row of a model whose loss is of all samples together: the rest of an epoch is left out, and said.
-func unevenLeftOut(file, batch string, rest, all float64) training {
-	r := shortRow(file, batch, "0.05", "graph", leavesOut(rest, all, "adds up samples"))
-	r.name, r.layouts = "uneven_"+file, []string{"--dp 3"}
-	return r
 }
 
 // unevenIgnored is a row in which neither samples nor what fills them up count.
