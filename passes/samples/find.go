@@ -2,6 +2,7 @@ package samples
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 )
@@ -26,6 +27,13 @@ func (s *Search) Apart() (ways []Along, complete bool) {
 // Lined lists the ways in which all outputs have the samples, whatever the model does with them.
 func (s *Search) Lined() (ways []Along, complete bool) {
 	return s.find(func(t *Trace) bool { return t.Lined(s.Outputs) })
+}
+
+// Inside lists the ways that would be Apart if outputs had a dim for samples, which they have inside of one.
+func (s *Search) Inside() (ways []Along, complete bool) {
+	return s.find(func(t *Trace) bool {
+		return t.Own == nil && t.Separate(s.Outputs) && !slices.ContainsFunc(s.Outputs, func(v *ir.Value) bool { return !t.at[v].Has() && v.Type.Elems() != 1 })
+	})
 }
 
 func (s *Search) find(good func(*Trace) bool) (ways []Along, complete bool) {

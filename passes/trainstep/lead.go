@@ -227,6 +227,9 @@ func better(c *pass.Context, s *samples.Search) samples.Along {
 	free.Fixed = nil
 	ways, all := free.Apart()
 	ways = slices.DeleteFunc(ways, func(w samples.Along) bool { return !turns(w) })
+	if all && len(ways) == 0 {
+		warnInside(c, &free)
+	}
 	if !all || len(ways) != 1 {
 		return nil
 	}
@@ -240,6 +243,24 @@ func better(c *pass.Context, s *samples.Search) samples.Along {
 	c.BatchHint = told(s, ways[0])
 	c.Remark(nil, "samples meet along the leading dim of inputs; if they lie where they do not, give %s", c.BatchHint)
 	return nil
+}
+
+// warnInside warns where samples lie along another dim but for an output that merges it with others, as logits of [T*B,V] do: the leading
+// dim then counts as the batch, of which data would have to consist.
+func warnInside(c *pass.Context, s *samples.Search) {
+	ways, all := s.Inside()
+	if !all || len(ways) != 1 || !turns(ways[0]) {
+		return
+	}
+	first := s.Inputs[0]
+	t := samples.TraceOf(s.F, first.Type.Dims[ways[0][first]], ways[0], s.Outputs...)
+	for _, v := range s.Outputs {
+		if _, ok := t.Outermost(v); !ok && t.Layout(v).Has() {
+			c.Remark(nil, "warning: the leading dimension of %q %s is taken for the batch, though samples meet along it and do not along another (%s): output %q %s has those inside "+
+				"of a dimension; have the model give them one of their own", first.Name, first.Type, told(s, ways[0]), v.Name, v.Type)
+			return
+		}
+	}
 }
 
 // fits reports whether all inputs and the first output have the number of samples along the dims of at, where this is known.
