@@ -3,6 +3,7 @@ package onnx
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,6 +104,28 @@ func TestDeclaredDims(t *testing.T) {
 	defer p.Close()
 	if _, err := p.Import(); err != nil || !strings.Contains(strings.Join(p.Warnings, "\n"), `output "y" is f32[2,3], the file declares other dims`) {
 		t.Errorf("%v, %q", err, p.Warnings)
+	}
+}
+
+// TestUnknownAttributes: an attribute that the operator has in no version is told; one of an older version is not.
+func TestUnknownAttributes(t *testing.T) {
+	m := linearModel()
+	m.Graph.Node[2] = nodeOf("LeakyRelu", "relu", list("a"), list("y"), "alpha", float32(0.5), "Alpha", float32(0.1), "consumed_inputs", []int64{0})
+	p, err := Parse(encode(m), "", Options{Batch: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Import(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{`LeakyRelu has no attribute "Alpha" in any version, so that it means nothing: "relu"`}; !slices.Equal(p.Warnings, want) {
+		t.Errorf("got  %q\nwant %q", p.Warnings, want)
+	}
+	for _, op := range Operators() {
+		if _, known := standardAttributes[op]; !known && !strings.HasPrefix(op, "com.microsoft.") && op != "SimplifiedLayerNormalization" {
+			t.Errorf("attributes.tsv lacks %s", op)
+		}
 	}
 }
 

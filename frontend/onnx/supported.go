@@ -23,6 +23,7 @@ func (m *Model) checkSupported(nodes []*node) error {
 	if err != nil {
 		return err
 	}
+	m.tellAttributes(nodes)
 	e := m.unsupported(nodes)
 	if e == nil {
 		return nil
