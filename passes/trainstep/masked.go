@@ -197,13 +197,14 @@ type masker struct {
 	n      *ir.Value            // f32[1], how many samples count
 
 	lossOnly bool // sums have their weights
+	closed   bool // something was masked
 }
 
 // masked multiplies what f adds up over samples by the weights of samples, which become a parameter, and makes numbers
 // that depend on how many samples a batch has depend on how many count.
 //
-// It reports where samples meet all the same.
-func masked(c *pass.Context, f *ir.Func, places *bySizes) *samples.Meeting {
+// It reports where samples meet all the same, and whether anything had to change.
+func masked(c *pass.Context, f *ir.Func, places *bySizes) (met *samples.Meeting, closed bool) {
 	m := &masker{c: c, f: f, sized: map[*ir.Op]bySize{}, of: map[*ir.Value]bySize{}}
 	m.weight = ir.NewBuilder(f).Param("sample_weight", ir.T(dtype.F32, samples.Reader(f).Batch), ir.Weight)
 	m.reader = samples.Reader(f)
@@ -219,7 +220,7 @@ func masked(c *pass.Context, f *ir.Func, places *bySizes) *samples.Meeting {
 	for _, r := range f.Results {
 		m.reader.Reach(r.Value)
 	}
-	return m.reader.Met
+	return m.reader.Met, m.closed || m.n != nil
 }
 
 // maskedLoss does the same for a loss that has been added to f, whose sums have weights: what it takes over a row of samples does not see
@@ -272,6 +273,7 @@ func (m *masker) close(b *ir.Builder, op *ir.Op) {
 		if w == nil {
 			return
 		}
+		m.closed = true
 		if h.Fill == 0 {
 			op.In[h.Operand] = ops.Mul(b, x, ops.Cast(b, w, x.Type.DType))
 		} else {

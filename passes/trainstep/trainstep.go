@@ -72,12 +72,15 @@ func Run(c *pass.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if made.meets() {
-		if better, why := withMasks(c, fwd, out); better != nil {
-			made = better
-		} else if why != nil {
+	switch better, why := withMasks(c, fwd, out); {
+	case better == nil:
+		if why != nil && made.meets() {
 			c.Remark(nil, "what fills a batch up is not masked: %s", why)
 		}
+	case !better.meets() && (better.closed || made.meets()):
+		made = better
+	case better.closed && !made.meets(): // numbers depend on the size of the batch, and cannot be those of fewer samples
+		made.met = better.met
 	}
 	c.Remarks, c.Lone = append(c.Remarks, made.remarks...), made.lone
 	trained, evaluated := made.step, made.eval
@@ -98,6 +101,10 @@ func Run(c *pass.Context) (err error) {
 	for _, f := range c.Module.Funcs {
 		meet(c, f)
 	}
+	if made.met != nil {
+		c.SetMeeting("step", made.met.String())
+		c.SetMeeting("eval", made.met.String())
+	}
 	for _, f := range c.Module.Funcs {
 		spellSync(c, f)
 	}
@@ -110,6 +117,7 @@ type built struct {
 	remarks    []pass.Remark
 	lone       *abi.Lone
 	met        *samples.Meeting // where masks do not keep samples apart
+	closed     bool             // masks have changed something
 }
 
 // build makes @step and @eval of a model, with masks where it is known which constants depend on the size of a batch. Remarks are not yet made.
@@ -124,7 +132,9 @@ func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places *bySizes) (*buil
 		first := slices.IndexFunc(fwd.Results, func(r ir.Result) bool { return to[r.Value] == to[out] })
 		g.Name = f.name
 		if places != nil {
-			if x.met = masked(c, g, places); x.met != nil {
+			var closed bool
+			x.met, closed = masked(c, g, places)
+			if x.closed = x.closed || closed; x.met != nil {
 				break
 			}
 		}
@@ -168,7 +178,7 @@ func (x *built) meets() bool {
 	return false
 }
 
-// withMasks is build with masks; nil where that does not keep samples apart, and why, where that is worth telling.
+// withMasks is build with masks; nil where it is not known what depends on the size of a batch, and why, where that is worth telling.
 func withMasks(c *pass.Context, fwd *ir.Func, out *ir.Value) (*built, error) {
 	if c.Larger == nil || samples.Reader(fwd).Batch < 2 {
 		return nil, nil
@@ -191,11 +201,7 @@ func withMasks(c *pass.Context, fwd *ir.Func, out *ir.Value) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := build(c, fwd, out, places)
-	if err != nil || x.meets() {
-		return nil, err
-	}
-	return x, nil
+	return build(c, fwd, out, places)
 }
 
 // meet notes where samples meet in f: a batch may then not be filled up with samples that do not count.
