@@ -316,8 +316,26 @@ type walk struct {
 	null  [][]bool // of each such factor: per operand, whether it is zero where the weight is
 }
 
-// operands finds which factors run over samples.
+// operands finds which factors run over samples. What is one number for all places follows whatever order the others have.
 func (w *walk) operands() *Meeting {
+	if m := w.read(func(v *ir.Value, d int) bool { return !repeated(v, d) }); m != nil {
+		return m
+	}
+	return w.read(func(v *ir.Value, d int) bool { return repeated(v, d) })
+}
+
+// repeated reports whether v repeats one number along dim d.
+func repeated(v *ir.Value, d int) bool {
+	return v.Op != nil && v.Op.Def == ops.ExpandDef && v.Op.In[0].Type.Dims[d] == 1
+}
+
+// laidOut reports whether all factors of a dim have parts.
+func (w *walk) laidOut(list factor.Dim) bool {
+	return !slices.ContainsFunc(list, func(f int) bool { return w.parts[f] == nil })
+}
+
+// read finds which factors of the dims that are asked for run over samples.
+func (w *walk) read(asked func(v *ir.Value, d int) bool) *Meeting {
 	for i, v := range w.op.In {
 		if v == nil || !w.s.at[v].Has() {
 			continue
@@ -326,7 +344,7 @@ func (w *walk) operands() *Meeting {
 			return w.s.all(w.op)
 		}
 		for d, list := range w.rule.In[i] {
-			if parts := w.s.at[v][d]; hasSamples(parts) {
+			if parts := w.s.at[v][d]; hasSamples(parts) && asked(v, d) && (!repeated(v, d) || !w.laidOut(list)) {
 				if m := w.dim(i, list, parts); m != nil {
 					return m
 				}

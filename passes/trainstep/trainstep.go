@@ -143,13 +143,13 @@ func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places *bySizes) (*buil
 		if err := addLoss(c, g, results[first].Value, f.name == "eval"); err != nil {
 			return nil, err
 		}
-		if places != nil {
-			maskedLoss(c, g)
-		}
 		if c.Opt.Check && f.name == "step" {
 			for _, r := range results {
 				g.Results = append(g.Results, ir.Result{Name: r.Name, Value: r.Value})
 			}
+		}
+		if places != nil {
+			maskedLoss(c, g)
 		}
 		*f.at = g
 	}
