@@ -58,8 +58,15 @@ func train(t *testing.T, loss, ending string, batch int) *pass.Context {
 	t.Helper()
 	c := &pass.Context{Module: model(t, ending, batch), Opt: &pass.Options{Loss: loss}, Pass: "trainstep",
 		Larger: func(times int) (*ir.Func, error) { return model(t, ending, batch*times).Func("forward"), nil }}
-	if err := Run(c); err != nil {
-		t.Fatal(err)
+	checked := &pass.Context{Module: model(t, ending, batch), Opt: &pass.Options{Loss: loss, Check: true}, Pass: c.Pass, Larger: c.Larger}
+	for _, x := range []*pass.Context{checked, c} {
+		err := Run(x)
+		if err == nil {
+			err = x.Module.Verify()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	return c
 }
