@@ -67,12 +67,16 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+var fails = ir.NewOp("test_fails_on_places")
+
+func init() {
+	fails.Define(ir.Rules{Operands: 1, Infer: func(op *ir.Op) ([]ir.Type, error) { return []ir.Type{op.In[0].Type}, nil },
+		Eval: func(_ *ir.Op, in []*ir.Array) []*ir.Array { return []*ir.Array{{I: in[0].I[in[0].I[0]:]}} }})
+}
+
 // TestAheadOfAnything: ops on labels that fail for numbers which no data have, or make much of them, only keep it from being told.
 func TestAheadOfAnything(t *testing.T) {
 	const batch, places, classes = 3, 5, 7
-	fails := ir.NewOp("test_fails_on_places")
-	fails.Define(ir.Rules{Operands: 1, Infer: func(op *ir.Op) ([]ir.Type, error) { return []ir.Type{op.In[0].Type}, nil },
-		Eval: func(_ *ir.Op, in []*ir.Array) []*ir.Array { return []*ir.Array{{I: in[0].I[in[0].I[0]:]}} }})
 	for name, remap := range map[string]func(b *ir.Builder, labels *ir.Value) *ir.Value{
 		"a failing op": func(b *ir.Builder, labels *ir.Value) *ir.Value { return b.Emit(fails, nil, labels) },
 		"a table of classes": func(b *ir.Builder, labels *ir.Value) *ir.Value {
