@@ -143,11 +143,11 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 	}
 	res.Module, res.Context = m, &pass.Context{Module: m, Opt: &o.Pass}
 	res.Warnings, res.Parameters, res.Outputs = model.Warnings, model.Parameters(), model.Outputs()
-	if _, ok := model.Larger(1); ok {
+	if _, ok := model.Resized(func(batch int) int { return batch }); ok {
 		res.Context.Larger = func(times int) (*ir.Func, error) {
-			how, _ := model.Larger(times)
-			return forward(o, how)
+			return resized(o, model, func(batch int) int { return batch * times }, true)
 		}
+		res.Context.Sized = func(size int) (*ir.Func, error) { return resized(o, model, func(int) int { return size }, false) }
 	}
 	if err := passes.Run(res.Context, passes.Table); err != nil {
 		var told *ir.Error
@@ -160,24 +160,28 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 	return model, res, nil
 }
 
-// forward is @forward of the model, imported in another way, as it is before trainstep.
-func forward(o *Options, how onnx.Options) (*ir.Func, error) {
+// resized is @forward of the model for another batch, as it is before trainstep, or before any pass. Its file stays open as long as m's.
+func resized(o *Options, m *onnx.Model, size func(batch int) int, normalized bool) (*ir.Func, error) {
+	how, _ := m.Resized(size)
 	model, err := onnx.Load(o.Model, how)
 	if err != nil {
 		return nil, err
 	}
-	defer model.Close()
-	m, err := model.Import()
+	m.Keep(model)
+	other, err := model.Import()
 	if err != nil {
 		return nil, err
 	}
+	if !normalized {
+		return other.Funcs[0], nil
+	}
 	options := o.Pass
 	options.StopAfter, options.DumpDir = "recognize", ""
-	c := &pass.Context{Module: m, Opt: &options}
+	c := &pass.Context{Module: other, Opt: &options}
 	if err := passes.Run(c, passes.Table); err != nil {
 		return nil, err
 	}
-	return m.Func("forward"), nil
+	return other.Func("forward"), nil
 }
 
 // Run compiles the model into o.Out. Tensor data is copied out of the model's file, which may go away afterwards.

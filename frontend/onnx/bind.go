@@ -43,21 +43,21 @@ func (m *Model) bindDims() (map[string]int, error) {
 	return dims, nil
 }
 
-// Larger are the options by which the model has a batch so many times as large; false where its size is fixed in the file, or
-// given in another way than by Batch or the name of the dimension of samples in Dims.
-func (m *Model) Larger(times int) (Options, bool) {
+// Resized are the options by which the model has another batch, the one that size makes of its own; false where its size is fixed in the file,
+// or given in another way than by Batch or the name of a dimension in Dims.
+func (m *Model) Resized(size func(batch int) int) (Options, bool) {
 	o := m.opts
 	if o.Batch > 0 {
-		o.Batch *= times
+		o.Batch = size(o.Batch)
 		return o, true
 	}
 	for _, in := range m.inputs {
 		if dims, d := in.Type.GetTensorType().GetShape().GetDim(), m.batchDim(in); d >= 0 && d < len(dims) {
 			name := openName(in.GetName(), d, dims[d])
-			size, bound := o.Dims[name]
+			batch, bound := o.Dims[name]
 			if bound {
 				o.Dims = maps.Clone(o.Dims)
-				o.Dims[name] = size * times
+				o.Dims[name] = size(batch)
 			}
 			return o, bound
 		}

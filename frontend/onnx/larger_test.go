@@ -7,8 +7,8 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
-// TestLarger: a batch grows by what has given its size.
-func TestLarger(t *testing.T) {
+// TestResized: a batch grows by what has given its size.
+func TestResized(t *testing.T) {
 	open := &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "n"}}
 	five := &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 5}}
 	for _, c := range []struct {
@@ -25,7 +25,7 @@ func TestLarger(t *testing.T) {
 		shape := &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{c.dim, five}}
 		m := &Model{opts: c.opts, inputs: []*onnxpb.ValueInfoProto{{Name: ptr("x"), Type: &onnxpb.TypeProto{
 			Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: ptr(int32(1)), Shape: shape}}}}}}
-		got, ok := m.Larger(2)
+		got, ok := m.Resized(func(n int) int { return 2 * n })
 		if ok != c.ok || ok && (got.Batch != c.want.Batch || !maps.Equal(got.Dims, c.want.Dims)) {
 			t.Errorf("%+v: %+v %v", c.opts, got, ok)
 		}

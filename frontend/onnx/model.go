@@ -232,6 +232,9 @@ func (m *Model) Close() error {
 	return errors.Join(errs...)
 }
 
+// Keep has the file of other stay open as long as m's.
+func (m *Model) Keep(other *Model) { m.closers = append(m.closers, other.Close) }
+
 // located puts the file's name on an error that has none yet.
 func (m *Model) located(err error) error {
 	var e *ir.Error

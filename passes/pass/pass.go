@@ -80,6 +80,8 @@ type Context struct {
 	// Larger gives the model as passes have left it before trainstep, for a batch so many times as large; nil where no other batch
 	// is possible.
 	Larger func(times int) (*ir.Func, error)
+	// Sized gives the model for a batch of that many samples as it was imported, before any pass; nil where Larger is.
+	Sized func(batch int) (*ir.Func, error)
 	// Lone is the first node that normalises by samples which have one value for each channel; nil for none.
 	Lone *abi.Lone
 	// BatchDims is the dim along which the model has the samples of an input, of the target, or of an output out0, out1, …, where

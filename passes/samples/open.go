@@ -41,7 +41,7 @@ func (s *Facts) Hole(op *ir.Op) (Hole, bool) {
 			case ops.ScatterAddDef, ops.ScatterElementsAddDef:
 				return Hole{Operand: 1, Dims: w.dims(1, f)}, true
 			}
-		case w.rule.Factors[f].Kind != factor.Free && w.rule.Factors[f].Kind != factor.Sum && fill != 0 && !w.filled(f):
+		case w.rule.Factors[f].Kind != factor.Free && w.rule.Factors[f].Kind != factor.Sum && fill != 0 && op.In[0].Type.DType.IsFloat() && !w.filled(f):
 			return Hole{Operand: 0, Dims: w.dims(0, f), Fill: fill}, true
 		}
 	}

@@ -29,8 +29,7 @@ type bySizes struct {
 // sized finds which constants of f, by the place of their op, depend on the size of the batch, and how, from the same model with two and four
 // times the batch (an inverse that is exact for one is for the others, so that algebra has gone the same way). A constant in which more than one number depends on it, or any other fact of an op, is an error that
 // says so: then it is not known what the model is for fewer samples.
-func sized(f, twice, fourfold *ir.Func) (*bySizes, error) {
-	batch := samples.Reader(f).Batch
+func sized(f, twice, fourfold *ir.Func, batch int) (*bySizes, error) {
 	places := make([]map[*ir.Value]int, 3)
 	for k, g := range []*ir.Func{f, twice, fourfold} {
 		if len(g.Ops) != len(f.Ops) || len(g.Params) != len(f.Params) {
@@ -243,10 +242,14 @@ func (m *masker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
 			m.of[op.Out[0]] = d
 			return nil
 		}
+	case ops.DivDef: // a divisor that is no number of samples must not be taken for a count of them
+		if d, ok := m.of[op.In[1]]; ok && d.plus != 0 && op.In[1].Type.DType.IsFloat() && !m.isSized(op.In[0]) {
+			return []*ir.Value{ops.Mul(b, op.In[0], ops.Recip(b, m.value(b, d, op.In[1].Type)))}
+		}
 	case ops.MulDef:
 		for i, v := range op.In {
 			other := op.In[1-i]
-			if d, ok := m.of[v]; ok && d.inverse && other.Type.DType.IsFloat() && !m.isSized(other) {
+			if d, ok := m.of[v]; ok && d.inverse && d.plus == 0 && other.Type.DType.IsFloat() && !m.isSized(other) {
 				return []*ir.Value{ops.Div(b, other, m.line(b, d, v.Type))}
 			}
 		}
@@ -267,7 +270,11 @@ func (m *masker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
 
 // close masks what samples that fill a batch would get into op by.
 func (m *masker) close(b *ir.Builder, op *ir.Op) {
-	for h, ok := m.reader.Hole(op); ok && (h.Fill != 0 || !m.lossOnly); h, ok = m.reader.Hole(op) {
+	for range 8 { // each closes one, of which an op has few
+		h, ok := m.reader.Hole(op)
+		if !ok || h.Fill == 0 && m.lossOnly {
+			return
+		}
 		x := op.In[h.Operand]
 		w := m.mask(b, x, h.Dims)
 		if w == nil {

@@ -42,7 +42,7 @@ var losses = map[string]string{
 func model(t *testing.T, ending string, batch int) *ir.Module {
 	t.Helper()
 	b := float64(batch)
-	for expression, v := range map[string]float64{"b": b, "1/b": 1 / b, "1/(3*b)": 1 / (3 * b), "1/(3*(b-1))": 1 / (3 * (b - 1)), "sqrt b": math.Sqrt(b)} {
+	for expression, v := range map[string]float64{"b": b, "1/b": 1 / b, "1/(3*b)": 1 / (3 * b), "1/(3*(b-1))": 1 / (3 * (b - 1)), "sqrt b": math.Sqrt(b), "b//2": float64(batch / 2), "1+b%2": float64(1 + batch%2), "min(b,3)": min(b, 3)} {
 		ending = strings.ReplaceAll(ending, "{"+expression+"}", fmt.Sprint(float32(v)))
 	}
 	text := strings.ReplaceAll(squares+ending+"\n  return out0=%o\n}", " ; ", "\n  ")
@@ -57,8 +57,9 @@ func model(t *testing.T, ending string, batch int) *ir.Module {
 func train(t *testing.T, loss, ending string, batch int) *pass.Context {
 	t.Helper()
 	c := &pass.Context{Module: model(t, ending, batch), Opt: &pass.Options{Loss: loss}, Pass: "trainstep",
-		Larger: func(times int) (*ir.Func, error) { return model(t, ending, batch*times).Func("forward"), nil }}
-	checked := &pass.Context{Module: model(t, ending, batch), Opt: &pass.Options{Loss: loss, Check: true}, Pass: c.Pass, Larger: c.Larger}
+		Larger: func(times int) (*ir.Func, error) { return model(t, ending, batch*times).Func("forward"), nil },
+		Sized:  func(batch int) (*ir.Func, error) { return model(t, ending, batch).Func("forward"), nil }}
+	checked := &pass.Context{Module: model(t, ending, batch), Opt: &pass.Options{Loss: loss, Check: true}, Pass: c.Pass, Larger: c.Larger, Sized: c.Sized}
 	for _, x := range []*pass.Context{checked, c} {
 		err := Run(x)
 		if err == nil {
@@ -139,6 +140,23 @@ func TestNotMasked(t *testing.T) {
 		}
 		if (told == "") != (why == "") || !strings.Contains(told, why) {
 			t.Errorf("%s: told %q, want %q", ending, told, why)
+		}
+	}
+	for _, number := range []string{"b//2", "1+b%2", "min(b,3)"} { // lines through 4, 8 and 16 that 1, 2 and 3 do not lie on
+		ending := `%c = const {value=f32[1,1]({NUMBER})} : f32[1,1] ; %r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %o = reshape %q : f32[]`
+		if c := train(t, "graph", strings.ReplaceAll(ending, "NUMBER", number), 4); c.Meetings["step"] == "" || c.Meetings["eval"] == "" {
+			t.Errorf("%s: the batch is kept", number)
+		}
+		ending = `%c = const {value=f32[1,1]({NUMBER})} : f32[1,1] ; %e = expand %c {dims=[B,3]} : f32[B,3] ; %o = mul %s, %e : f32[B,3]`
+		if c := train(t, "mse", strings.ReplaceAll(ending, "NUMBER", number), 4); !strings.Contains(c.Meetings["step"], "depends on the size of the batch") {
+			t.Errorf("%s in a model: %q", number, c.Meetings["step"])
+		}
+	}
+	for _, ending := range []string{ // of integers nothing is less than any other
+		`%i = cast %s {to=i64} : i64[B,3] ; %g = reduce_max %i {dims=[0,1]} : i64[1,1] ; %f = cast %g {to=f32} : f32[1,1] ; %r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %q = mul %r, %f : f32[1,1] ; %o = reshape %q : f32[]`,
+	} {
+		if c := train(t, "graph", ending, 4); c.Meetings["step"] == "" {
+			t.Errorf("%s: the batch is kept", ending)
 		}
 	}
 	c := &pass.Context{Module: model(t, losses["mean"], 4), Opt: &pass.Options{Loss: "graph"}, Pass: "trainstep"}

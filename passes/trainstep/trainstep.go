@@ -197,9 +197,15 @@ func withMasks(c *pass.Context, fwd *ir.Func, out *ir.Value) (*built, error) {
 		}
 		larger[i] = f
 	}
-	places, err := sized(fwd, larger[0], larger[1])
+	places, err := sized(fwd, larger[0], larger[1], samples.Reader(fwd).Batch)
 	if err != nil {
 		return nil, err
+	}
+	if met, err := steady(c, samples.Reader(fwd).Batch); met != nil || err != nil { // of smaller batches
+		if err != nil {
+			return nil, err
+		}
+		return &built{met: met, closed: true}, nil
 	}
 	return build(c, fwd, out, places)
 }

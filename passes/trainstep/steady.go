@@ -1,0 +1,111 @@
+package trainstep
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/passes/samples"
+)
+
+// steady holds what a model is for smaller batches, as a short one is, to what larger ones let expect: numbers that depend on the size of
+// the batch lie on their lines, and no others depend on it. It gives the first op of which that is not so, such as B//2, B%2 or
+// max(B-1,1) where B is the batch. The models are those before any pass, for algebra goes its own way with each number.
+func steady(c *pass.Context, batch int) (*samples.Meeting, error) {
+	var at [3]*ir.Func
+	for i := range at {
+		f, err := c.Sized(batch << i)
+		if err != nil {
+			return nil, err
+		}
+		at[i] = f
+	}
+	places, err := sized(at[0], at[1], at[2], batch)
+	if err != nil {
+		return nil, err
+	}
+	sizes := []int{1, 2, 3, batch / 2, batch - 2, batch - 1}
+	slices.Sort(sizes)
+	for _, n := range slices.Compact(sizes) {
+		if n < 1 || n >= batch {
+			continue
+		}
+		f, err := c.Sized(n)
+		if err != nil {
+			return nil, err
+		}
+		if op := unsteady(at[0], f, places, n, batch); op != nil {
+			return &samples.Meeting{Op: op, Text: "depends on the size of the batch in another way than by its number of samples"}, nil
+		}
+	}
+	return nil, nil
+}
+
+// unsteady is the first op of f that is not for n samples what it should be; nil for none. Dims of 1 are spelled with fewer ops, so that for one
+// sample constants alone are compared, where there are as many.
+func unsteady(f, small *ir.Func, places *bySizes, n, batch int) *ir.Op {
+	ofOne := n == 1 && len(f.Ops) != len(small.Ops)
+	if ofOne {
+		var ok bool
+		if small, ok = aligned(f, small); !ok {
+			return nil
+		}
+	}
+	if len(f.Ops) != len(small.Ops) {
+		return f.Ops[min(len(f.Ops), len(small.Ops))-1]
+	}
+	for i, op := range f.Ops {
+		other := small.Ops[i]
+		if other == nil {
+			continue
+		}
+		if other.Def != op.Def || !sameAttrs(op, other) {
+			return op
+		}
+		if op.Def == ops.ConstDef && op.Out[0].Type.Elems() == 1 && op.Out[0].Type.Equal(other.Out[0].Type) {
+			x := op.Attrs.(ops.ConstAttrs).Value
+			want := number(x)
+			if d, ok := places.numbers[i]; ok {
+				want = d.per*float64(n) + d.plus
+				if d.inverse {
+					want = 1 / want
+				}
+			}
+			if got := number(other.Attrs.(ops.ConstAttrs).Value); !(math.Abs(got-want) <= 1e-5*math.Abs(want)) && !(math.IsNaN(got) && math.IsNaN(want)) && got != want {
+				return op
+			}
+		}
+		for j, v := range op.Out {
+			for d, size := range v.Type.Dims {
+				if k := other.Out[j].Type.Dims; len(k) != len(v.Type.Dims) || k[d] != size && k[d]*batch != size*n && !ofOne {
+					return op
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// aligned gives a function with the constants of small at the places that constants have in f, and nil elsewhere; false where there are not as many.
+func aligned(f, small *ir.Func) (*ir.Func, bool) {
+	var list []*ir.Op
+	for _, op := range small.Ops {
+		if op.Def == ops.ConstDef {
+			list = append(list, op)
+		}
+	}
+	out := &ir.Func{Name: small.Name}
+	for _, op := range f.Ops {
+		if op.Def != ops.ConstDef {
+			out.Ops = append(out.Ops, nil)
+			continue
+		}
+		if len(list) == 0 {
+			return nil, false
+		}
+		out.Ops, list = append(out.Ops, list[0]), list[1:]
+	}
+	return out, len(list) == 0
+}
