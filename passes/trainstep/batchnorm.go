@@ -2,6 +2,7 @@ package trainstep
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -145,8 +146,13 @@ func running(c *pass.Context, b *ir.Builder, old *ir.Value, m float64, s statist
 		c.Remark(old, "keeps its value because it is not a buffer: no running statistic is updated")
 		return
 	}
+	from := old
+	if i := slices.IndexFunc(b.F.Results, func(r ir.Result) bool { return r.Updates == old }); i >= 0 {
+		from = b.F.Results[i].Value // a module that is called again moves what its last call has left
+		b.F.Results = slices.Delete(b.F.Results, i, i+1)
+	}
 	if s.n == nil {
-		next := ops.Add(b, ops.MulScalar(b, old, 1-m), ops.MulScalar(b, s.batch, m*s.scale))
+		next := ops.Add(b, ops.MulScalar(b, from, 1-m), ops.MulScalar(b, s.batch, m*s.scale))
 		b.Update(old, b.Rename(next, old.Name+".next"))
 		return
 	}
@@ -155,9 +161,9 @@ func running(c *pass.Context, b *ir.Builder, old *ir.Value, m float64, s statist
 		others := ops.Maximum(b, ops.AddScalar(b, s.n, -1), ops.ScalarLike(b, s.n, 1))
 		batch = ops.Mul(b, batch, ops.Cast(b, ops.Div(b, s.n, others), batch.Type.DType))
 	}
-	moved := ops.Add(b, ops.MulScalar(b, old, 1-m), ops.MulScalar(b, batch, m))
+	moved := ops.Add(b, ops.MulScalar(b, from, 1-m), ops.MulScalar(b, batch, m))
 	enough := ops.Ge(b, s.n, ops.ScalarLike(b, s.n, s.least))
-	b.Update(old, b.Rename(ops.Where(b, enough, moved, old), old.Name+".next"))
+	b.Update(old, b.Rename(ops.Where(b, enough, moved, from), old.Name+".next"))
 }
 
 // ofEach is the mean of a statistic of channels that are times those of the buffer p, one after another, as in an instance
