@@ -160,14 +160,13 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 	return model, res, nil
 }
 
-// resized is @forward of the model for another batch, as it is before trainstep, or before any pass. Its file stays open as long as m's.
+// resized is @forward of the model for another batch, as it is before trainstep, or before any pass.
 func resized(o *Options, m *onnx.Model, size func(batch int) int, normalized bool) (*ir.Func, error) {
 	how, _ := m.Resized(size)
-	model, err := onnx.Load(o.Model, how)
+	model, err := m.Again(how)
 	if err != nil {
 		return nil, err
 	}
-	m.Keep(model)
 	other, err := model.Import()
 	if err != nil {
 		return nil, err

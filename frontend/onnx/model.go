@@ -140,6 +140,24 @@ func Parse(data []byte, dir string, opts Options) (*Model, error) {
 	return m, nil
 }
 
+// Again is the same file with other options. It is read no second time, and stays open as long as m. A file that stores tensors sparsely, which
+// reading has made dense, is an error.
+func (m *Model) Again(opts Options) (*Model, error) {
+	if len(m.sparse) > 0 {
+		return nil, m.located(errors.New("it stores tensors sparsely, and is read once only"))
+	}
+	other := &Model{Name: m.Name, Dir: m.Dir, Proto: m.Proto, opts: opts, external: m.external}
+	err := other.checkVersions()
+	if err == nil {
+		err = other.index()
+	}
+	m.closers = append(m.closers, other.closers...)
+	if err != nil {
+		return nil, m.located(err)
+	}
+	return other, nil
+}
+
 func (m *Model) parse(data []byte) error {
 	if len(data) == 0 {
 		return errors.New("the file is empty")
@@ -231,9 +249,6 @@ func (m *Model) Close() error {
 	m.closers = nil
 	return errors.Join(errs...)
 }
-
-// Keep has the file of other stay open as long as m's.
-func (m *Model) Keep(other *Model) { m.closers = append(m.closers, other.Close) }
 
 // located puts the file's name on an error that has none yet.
 func (m *Model) located(err error) error {

@@ -20,15 +20,15 @@ type bySize struct {
 	inverse   bool
 }
 
-// facts of a model that depend on the size of the batch, by the place of an op.
+// bySizes are the facts of a model that depend on the size of the batch, by the place of an op.
 type bySizes struct {
 	numbers map[int]bySize   // constants
 	grows   map[int][][]bool // of each result, which dims do
 }
 
 // sized finds which constants of f, by the place of their op, depend on the size of the batch, and how, from the same model with two and four
-// times the batch (an inverse that is exact for one is for the others, so that algebra has gone the same way). A constant in which more than one number depends on it, or any other fact of an op, is an error that
-// says so: then it is not known what the model is for fewer samples.
+// times the batch (an inverse that is exact for one is for the others, so that algebra has gone the same way). A constant in which more than one
+// number depends on it, or any other fact of an op, is an error that says so: then it is not known what the model is for fewer samples.
 func sized(f, twice, fourfold *ir.Func, batch int) (*bySizes, error) {
 	places := make([]map[*ir.Value]int, 3)
 	for k, g := range []*ir.Func{f, twice, fourfold} {

@@ -72,6 +72,7 @@ func Run(c *pass.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	// Masks are for models in which samples meet, and for those with numbers of the batch's size; all others stay as they are.
 	switch better, why := withMasks(c, fwd, out); {
 	case better == nil:
 		if why != nil && made.meets() {
@@ -201,10 +202,11 @@ func withMasks(c *pass.Context, fwd *ir.Func, out *ir.Value) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	if met, err := steady(c, samples.Reader(fwd).Batch); met != nil || err != nil { // of smaller batches
-		if err != nil {
-			return nil, err
-		}
+	met, err := steady(c, samples.Reader(fwd).Batch)
+	if err != nil {
+		return nil, err
+	}
+	if met != nil {
 		return &built{met: met, closed: true}, nil
 	}
 	return build(c, fwd, out, places)
