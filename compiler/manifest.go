@@ -34,7 +34,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 	}
 	m := results[0].Module
 	out := &abi.Manifest{Version: abi.Version, Gtc: gtc.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: pass.CPU,
-		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m), Outputs: results[0].Outputs, Abstract: o.Import.Abstract, Files: map[string]string{}}
+		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m, results[0].Context.Loss), Outputs: results[0].Outputs, Abstract: o.Import.Abstract, Files: map[string]string{}}
 	for name, text := range src.Files {
 		out.Files["prog0/"+name] = sourceSum(text)
 	}
@@ -106,8 +106,8 @@ func sourceSum(text []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-func trainInfo(o *Options, m *ir.Module) abi.Train {
-	t := abi.Train{DP: m.Mesh.Size("dp"), Microbatches: max(1, m.Mesh.Size(mesh.TimeAxis)), Loss: o.Pass.Loss, Optimizer: o.Pass.Optimizer.Name,
+func trainInfo(o *Options, m *ir.Module, loss string) abi.Train {
+	t := abi.Train{DP: m.Mesh.Size("dp"), Microbatches: max(1, m.Mesh.Size(mesh.TimeAxis)), Loss: loss, Optimizer: o.Pass.Optimizer.Name,
 		LR: o.Pass.Optimizer.LR, Tokens: 1, LocalPeriod: o.Pass.GradComm.Period, LocalAfter: o.Pass.GradComm.After}
 	f := m.Func("step")
 	if f == nil { // a program that only infers

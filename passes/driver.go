@@ -15,7 +15,7 @@ import (
 )
 
 // Run takes c.Module through the passes of table in order. It verifies the module after each pass, checks
-// that the facts a pass needs were made, records times and remarks in c, writes what changed under
+// that the facts a pass needs were made and that it leaves the options as they are, records times and remarks in c, writes what changed under
 // c.Opt.DumpDir, honours Disable and StopAfter, and turns a panic of a pass into an error that names a
 // replayable crash file. An error of a pass comes back unchanged when it is an *ir.Error, wrapped with the
 // pass's name otherwise.
@@ -80,10 +80,13 @@ func Check(table []pass.Pass, have pass.Prop) error {
 
 // runRow runs p on one program and verifies what it left.
 func runRow(c *pass.Context, p pass.Pass) error {
-	before := snapshot(c.Module)
+	before, options := snapshot(c.Module), fmt.Sprintf("%+v", *c.Opt)
 	c.Pass = p.Name
 	if err := runOne(c, p, before); err != nil {
 		return err
+	}
+	if now := fmt.Sprintf("%+v", *c.Opt); now != options {
+		return fmt.Errorf("BUG: pass %s wrote to the options, which are the user's: %s, they were %s", p.Name, now, options)
 	}
 	for _, program := range c.Programs() {
 		if err := program.Module.Verify(); err != nil {

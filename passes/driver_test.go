@@ -117,6 +117,8 @@ func TestErrorsNameThePass(t *testing.T) {
 		{func(*pass.Context) error { return errors.New("no") }, pass.Options{}, "pass p: no"},
 		{func(*pass.Context) error { return told }, pass.Options{}, "node \"/n\"\n  wrong"},
 		{func(c *pass.Context) error { c.Module.Funcs[0].Ops[0].Out[0].Type.Dims = []int{3}; return nil }, pass.Options{}, "BUG: pass p left a module that is not valid"},
+		{func(c *pass.Context) error { c.Opt.GradComm.Rank = 3; return nil }, pass.Options{}, "BUG: pass p wrote to the options"},
+		{func(c *pass.Context) error { c.Opt.Optimizer.NoDecay[0] = "b"; return nil }, pass.Options{Optimizer: pass.Optimizer{NoDecay: []string{"a"}}}, "BUG: pass p wrote to the options"},
 		{nothing, pass.Options{Disable: []string{"q"}}, `no pass is called "q"; the passes are p`},
 		{nothing, pass.Options{StopAfter: "q"}, `no pass is called "q"`},
 	} {

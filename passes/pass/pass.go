@@ -66,6 +66,10 @@ type Context struct {
 	// (unstack); state of a parameter lies as the parameter does.
 	FileDims map[string][]int
 
+	// Loss is what the model is trained on: Options.Loss, or graph where that leaves it open and the model's only output is a scalar.
+	// Made by trainstep.
+	Loss string
+
 	// Stages are the programs of the pipeline's stages, made by the stage pass out of Module; later passes run on each
 	// of them. Nil without a pipeline: then Module is the one program. See Programs.
 	Stages []*Context

@@ -46,8 +46,8 @@ func TestBatchNormMergesMicrobatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Opt.Microbatches != 1 || c.Module.Mesh.Size(mesh.TimeAxis) != 1 || c.Module.Mesh.Size("dp") != 2 {
-			t.Errorf("%d micro-batches on mesh %s", c.Opt.Microbatches, c.Module.Mesh)
+		if c.Opt.Microbatches != 2 || c.Module.Mesh.Size(mesh.TimeAxis) != 1 || c.Module.Mesh.Size("dp") != 2 {
+			t.Errorf("mesh %s; options with %d micro-batches", c.Module.Mesh, c.Opt.Microbatches)
 		}
 		if len(c.Remarks) != 1 || !strings.Contains(c.Remarks[0].Text, "warning") || !strings.Contains(c.Remarks[0].Text, "/norm") {
 			t.Errorf("remarks: %v", c.Remarks)

@@ -27,14 +27,15 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
-// Run sets the mesh of the module and the sharding of every value. It sets Options.Microbatches to 1 when the
-// micro-batches must be merged.
+// Run sets the mesh of the module and the sharding of every value. The mesh is without the
+// axis of time, though Options.Microbatches asks for it, when the micro-batches must be merged.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
 	if err := checkBatch(c); err != nil {
 		return err
 	}
-	if len(meshOf(c.Opt).Axes) == 0 {
+	m := meshOf(c.Opt, c.Opt.Microbatches)
+	if len(m.Axes) == 0 {
 		if len(c.Opt.Shard) > 0 {
 			return ir.Errorf(ir.Loc{}, "--shard splits parameters over the ranks of --tp or --dp, and there is one")
 		}
@@ -45,13 +46,14 @@ func Run(c *pass.Context) (err error) {
 	}
 	var tensor map[string]mesh.Sharding
 	if c.Opt.TP > 1 {
-		tensor, err = tensorLayout(c, meshOf(c.Opt))
+		tensor, err = tensorLayout(c, m)
 	} else {
-		tensor, err = forcedLayouts(c, meshOf(c.Opt), stepOf(c.Module))
+		tensor, err = forcedLayouts(c, m, stepOf(c.Module))
 	}
 	if err != nil {
 		return err
 	}
+	c.Module.Mesh = m
 	why := annotateAll(c, tensor)
 	for why != nil && why.fromData(c) {
 		why = annotateAll(c, tensor)
@@ -64,7 +66,7 @@ func Run(c *pass.Context) (err error) {
 	}
 	c.Remark(nil, "warning: the statistics of BatchNorm %q span the whole batch, so the %d micro-batches were merged into one "+
 		"(more memory); statistics of each rank's own micro-batch would keep them apart", why.op.Loc.Node, c.Opt.Microbatches)
-	c.Opt.Microbatches = 1
+	c.Module.Mesh = meshOf(c.Opt, 1)
 	annotateAll(c, tensor)
 	return nil
 }
@@ -77,9 +79,10 @@ func stepOf(m *ir.Module) *ir.Func {
 	return m.Funcs[0]
 }
 
-func meshOf(o *pass.Options) mesh.Mesh {
+// meshOf is the mesh of the options with that many micro-batches.
+func meshOf(o *pass.Options, micros int) mesh.Mesh {
 	var m mesh.Mesh
-	for _, a := range []mesh.Axis{{Name: "pp", Size: o.PP}, {Name: "dp", Size: o.DP}, {Name: "tp", Size: o.TP}, {Name: mesh.TimeAxis, Size: o.Microbatches}} {
+	for _, a := range []mesh.Axis{{Name: "pp", Size: o.PP}, {Name: "dp", Size: o.DP}, {Name: "tp", Size: o.TP}, {Name: mesh.TimeAxis, Size: micros}} {
 		if a.Size > 1 || a.Name == mesh.TimeAxis && o.PP > 1 { // a pipeline has the axis even for one micro-batch: it is where actions end
 			m.Axes = append(m.Axes, a)
 		}
@@ -135,7 +138,6 @@ func expand(c *pass.Context, f *ir.Func) {
 
 // annotateAll annotates every function and reports what keeps the batch from being cut.
 func annotateAll(c *pass.Context, tensor map[string]mesh.Sharding) *obstacle {
-	c.Module.Mesh = meshOf(c.Opt)
 	var all []*annotator
 	for _, f := range c.Module.Funcs {
 		a := &annotator{c: c, m: c.Module.Mesh, f: f, named: tensor}

@@ -138,7 +138,7 @@ func (w *wholes) build() {
 	f.Ops = slices.Concat(front, f.Ops)
 	for _, v := range w.found {
 		w.c.Remark(w.twin[v], "is computed from the data of all %d micro-batches in each of them because %s needs it before the last is there: %s on up to %d elements",
-			w.c.Opt.Microbatches, place(w.o.op), counted(made, "op"), samples)
+			w.c.Module.Mesh.Size(mesh.TimeAxis), place(w.o.op), counted(made, "op"), samples)
 	}
 	f.DCE()
 }

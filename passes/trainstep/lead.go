@@ -356,14 +356,14 @@ func (l *leader) run() error {
 // in losses of classes.
 func (l *leader) target() error {
 	d, turned := l.c.BatchDims[abi.OutputPrefix+"0"]
-	if !turned || l.c.Opt.Loss == "graph" || l.c.Opt.Loss == "" || l.c.Opt.Loss == pass.NoLoss {
+	if !turned || l.c.Loss == "graph" || l.c.Loss == "" || l.c.Loss == pass.NoLoss {
 		return nil
 	}
-	if l.c.Opt.Loss == "cross_entropy" || l.c.Opt.Loss == "nll" {
+	if l.c.Loss == "cross_entropy" || l.c.Loss == "nll" {
 		v := l.f.Results[0].Value
 		if len(v.Type.Dims) > 3 {
 			return ir.Errorf(locOf(v), "--loss %s of output %q, which has %d dimensions and its samples along dimension %d: it is not clear along which the classes lie; have the model give its samples first",
-				l.c.Opt.Loss, v.Name, len(v.Type.Dims), d)
+				l.c.Loss, v.Name, len(v.Type.Dims), d)
 		}
 		if d == len(v.Type.Dims)-1 { // the classes are before the samples
 			d--

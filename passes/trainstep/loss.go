@@ -46,7 +46,7 @@ type lossBuilder struct {
 }
 
 func (l *lossBuilder) build() error {
-	name := l.c.Opt.Loss
+	name := l.c.Loss
 	element, ok := elementwise[name]
 	if !ok && name != "cross_entropy" && name != "nll" {
 		return ir.Errorf(ir.Loc{}, "unknown loss %q", name).Note("known losses are %s", lossNames())
@@ -177,7 +177,7 @@ func classDim(dims []int) int {
 func (l *lossBuilder) classes(batch int) error {
 	b, dims := l.b, l.out.Type.Dims
 	if len(dims) < 2 {
-		return ir.Errorf(locOf(l.out), "--loss %s needs an output with a class dimension, %q is %s", l.c.Opt.Loss, l.out.Name, l.out.Type)
+		return ir.Errorf(locOf(l.out), "--loss %s needs an output with a class dimension, %q is %s", l.c.Loss, l.out.Name, l.out.Type)
 	}
 	dim := classDim(dims)
 	if !l.metrics {
@@ -195,7 +195,7 @@ func (l *lossBuilder) classes(batch int) error {
 	ignore := l.c.Opt.IgnoreIndex
 	counted := ops.Cast(b, ops.Ne(b, t, ops.ScalarLike(b, t, float64(ignore))), dtype.F32)
 	w1 := ops.Mul(b, w, counted)
-	if l.c.Opt.Loss == "cross_entropy" {
+	if l.c.Loss == "cross_entropy" {
 		l.total(ops.Mul(b, ops.Xent(b, x, t, ignore), w))
 	} else {
 		safe := ops.Mul(b, t, ops.Cast(b, counted, dtype.I64)) // an ignored target may be outside the classes

@@ -55,11 +55,11 @@ func Run(c *pass.Context) (err error) {
 	if fwd == nil {
 		return fmt.Errorf("there is no @forward to train")
 	}
+	c.Loss = c.Opt.Loss
 	if err := lead(c, fwd); err != nil {
 		return err
 	}
-	if c.Opt.Loss == pass.NoLoss {
-		c.Opt.Forward = true
+	if c.Loss == pass.NoLoss {
 		inferenceForm(c, fwd)
 		meet(c, fwd)
 		return nil
@@ -241,7 +241,7 @@ func lossOutput(c *pass.Context, f *ir.Func) (*ir.Value, error) {
 	}
 	v := outs[0].Value
 	scalar := v.Type.Elems() == 1 && len(v.Type.Dims) <= 1 && v.Type.DType.IsFloat()
-	if c.Opt.Loss == "" {
+	if c.Loss == "" {
 		if len(outs) > 1 && scalar {
 			return nil, ir.Errorf(locOf(v), "the first of the model's %d outputs, %q, is one number: if it is the loss, say --loss graph", len(outs), v.Name)
 		}
@@ -249,10 +249,10 @@ func lossOutput(c *pass.Context, f *ir.Func) (*ir.Value, error) {
 			return nil, ir.Errorf(locOf(v), "the model's output %q is %s, not a scalar loss: choose one with --loss", v.Name, v.Type).
 				Note("known losses are %s", lossNames())
 		}
-		c.Opt.Loss = "graph"
+		c.Loss = "graph"
 		c.Remark(v, "is the loss because it is the model's only output and a scalar")
 	}
-	if c.Opt.Loss == "graph" && !scalar {
+	if c.Loss == "graph" && !scalar {
 		return nil, ir.Errorf(locOf(v), "--loss graph needs a scalar float as the model's first output, %q is %s", v.Name, v.Type)
 	}
 	for _, r := range outs[1:] {
@@ -326,7 +326,7 @@ func addLoss(c *pass.Context, f *ir.Func, out *ir.Value, metrics bool) error {
 		b.Loc = c.Loc(out.Op.Loc)
 	}
 	l := &lossBuilder{c: c, b: b, out: out, metrics: metrics}
-	if c.Opt.Loss == "graph" {
+	if c.Loss == "graph" {
 		l.graph(f)
 	} else if err := l.build(); err != nil {
 		return err

@@ -30,6 +30,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -45,7 +46,7 @@ func Run(c *pass.Context) (err error) {
 	if !c.Opt.Reproducible || c.Module.Func("step") == nil {
 		return nil
 	}
-	micros, dp := max(1, c.Opt.Microbatches), max(1, c.Opt.DP)
+	micros, dp := c.Module.Mesh.Size(mesh.TimeAxis), c.Module.Mesh.Size("dp")
 	if err := check(c, dp, micros); err != nil {
 		return err
 	}
