@@ -32,7 +32,7 @@ func (n *node) fail(format string, args ...any) {
 	panic(ir.Errorf(n.located(), format, args...))
 }
 
-// located is the node's place for messages: operator with opset, as in DESIGN section 9.
+// located is the node's place for messages: operator with opset, then file and line.
 func (n *node) located() ir.Loc {
 	l := n.loc
 	l.OpType = fmt.Sprintf("%s, opset %d", printable.Line(n.op), n.inFile())

@@ -6,7 +6,7 @@
     gtc   gtc.export: the dynamo exporter without its optimiser, with gtc's record of parameters
     opt   the dynamo exporter with its defaults, of the module in evaluation mode: what most files are
 
-References (REF.npz as gtc check reads them, DESIGN section 7) are computed in float64. Everything is kept in --cache ($GTC_FAMILIES, or
+References (REF.npz as gtc check reads them) are computed in float64. Everything is kept in --cache ($GTC_FAMILIES, or
 gtc/families in the user's cache) and made anew with --fresh. gtc is $GTC, or bin/gtc; references and exports need torchvision, timm and transformers,
 which run.sh installs when this tool is named. Prints a table; exits 1 when a check failed. The verdicts:
 
