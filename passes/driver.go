@@ -53,7 +53,7 @@ func Run(c *pass.Context, table []pass.Pass) error {
 			}
 		}
 		took := time.Since(start)
-		have |= p.Makes
+		have = have&^p.Clears | p.Makes
 		c.Times = append(c.Times, pass.Time{Pass: p.Name, Took: took})
 		if err := d.after(i+1, p.Name, took, c.Remarks[remarks:]); err != nil {
 			return err
@@ -66,16 +66,51 @@ func Run(c *pass.Context, table []pass.Pass) error {
 	return d.close()
 }
 
-// Check reports the first pass of table whose needs are not made by the ones before it, given the facts
-// that hold at the start.
-func Check(table []pass.Pass, have pass.Prop) error {
-	for _, p := range table {
-		if missing := p.Needs &^ have; missing != 0 {
-			return fmt.Errorf("pass %s needs %s, which no earlier pass makes", p.Name, missing)
+// Check reports the first pass of table that cannot stand where it stands, given the facts that hold at the start: one whose
+// needs are not made by those before it, or were cleared since, or which must be on the other side of another. Facts of want
+// must hold in the end.
+func Check(table []pass.Pass, have, want pass.Prop) error {
+	at, made := map[string]int{}, have
+	for i, p := range table {
+		at[p.Name] = i
+	}
+	for i, p := range table {
+		if missing := p.Needs &^ have; missing&^made != 0 {
+			return fmt.Errorf("pass %s needs %s, which no earlier pass makes", p.Name, missing&^made)
+		} else if missing != 0 {
+			return fmt.Errorf("pass %s needs %s, which %s cleared", p.Name, missing, clearedBy(table[:i], missing))
 		}
-		have |= p.Makes
+		for _, name := range slices.Concat(p.After, p.Before) {
+			if _, known := at[name]; !known {
+				return fmt.Errorf("pass %s has its place by that of %q, which is no pass", p.Name, name)
+			}
+		}
+		for _, name := range p.After {
+			if at[name] > i {
+				return fmt.Errorf("pass %s stands before %s and must stand behind it", p.Name, name)
+			}
+		}
+		for _, name := range p.Before {
+			if at[name] < i {
+				return fmt.Errorf("pass %s stands behind %s and must stand before it", p.Name, name)
+			}
+		}
+		have, made = have&^p.Clears|p.Makes, made|p.Makes
+	}
+	if missing := want &^ have; missing != 0 {
+		return fmt.Errorf("behind the last pass %s does not hold, made by no pass or cleared by a later one", missing)
 	}
 	return nil
+}
+
+// clearedBy names the last pass that clears one of the facts.
+func clearedBy(table []pass.Pass, facts pass.Prop) string {
+	for _, p := range slices.Backward(table) {
+		if p.Clears&facts != 0 {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 // runRow runs p on one program and verifies what it left.

@@ -131,12 +131,28 @@ func TestErrorsNameThePass(t *testing.T) {
 }
 
 func TestTableOrder(t *testing.T) {
-	if err := Check(Table, pass.Typed); err != nil {
+	if err := Check(Table, pass.Typed, Finished); err != nil {
 		t.Fatal(err)
 	}
 	bad := []pass.Pass{{Name: "late", Needs: pass.HasGrad | pass.Local}}
-	if err := Check(bad, pass.Typed); err == nil || err.Error() != "pass late needs HasGrad+Local, which no earlier pass makes" {
+	if err := Check(bad, pass.Typed, 0); err == nil || err.Error() != "pass late needs HasGrad+Local, which no earlier pass makes" {
 		t.Error(err)
+	}
+	const x, y = pass.Core, pass.HasLoss
+	for _, tc := range []struct {
+		table []pass.Pass
+		want  string
+	}{
+		{[]pass.Pass{{Name: "a", Makes: x}, {Name: "b", Clears: x}, {Name: "c", Needs: x}}, "pass c needs Core, which b cleared"},
+		{[]pass.Pass{{Name: "a", Makes: x | y}, {Name: "b", Makes: x, Clears: x | y}, {Name: "c", Needs: x}}, "behind the last pass HasLoss does not hold"},
+		{[]pass.Pass{{Name: "a", Makes: x | y, After: []string{"b"}}, {Name: "b"}}, "pass a stands before b and must stand behind it"},
+		{[]pass.Pass{{Name: "a", Makes: x | y}, {Name: "b", Before: []string{"a"}}}, "pass b stands behind a and must stand before it"},
+		{[]pass.Pass{{Name: "a", Makes: x | y, After: []string{"d"}}}, `by that of "d", which is no pass`},
+		{[]pass.Pass{{Name: "a", Makes: x | y, Before: []string{"b"}}, {Name: "b", Needs: x, After: []string{"a"}}}, ""},
+	} {
+		if err := Check(tc.table, 0, x|y); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v, want %q", err, tc.want)
+		}
 	}
 	off := []pass.Pass{{Name: "a", Run: nothing, Makes: pass.Core}, {Name: "b", Run: nothing, Needs: pass.Core}}
 	err := Run(&pass.Context{Module: probeModule(1), Opt: &pass.Options{Disable: []string{"a"}}}, off)

@@ -26,50 +26,56 @@ import (
 	"github.com/gtc-compiler/gtc/passes/unstack"
 )
 
+// remade are the facts that do not hold of values and ops that are new.
+const remade = pass.Sharded | pass.Ordered | pass.Grouped | pass.Planned
+
+// Finished are the facts of a program of which code is made.
+const Finished = pass.HasUpdate | pass.Local | pass.Ordered | pass.Grouped | pass.Planned
+
 // Table is the pipeline. Options choose parameters of passes, never their order.
 var Table = []pass.Pass{
 	{Name: "normalize", Run: normalize.Run, Needs: pass.Typed, Makes: pass.Core,
 		Why: "shapes folded, one spelling of each thing; later passes see core ops only"},
-	{Name: "recognize", Run: recognize.Run, Needs: pass.Core,
+	{Name: "recognize", Run: recognize.Run, Needs: pass.Typed | pass.Core,
 		Why: "idioms are raised before differentiation, so their gradients are the fast ones"},
-	{Name: "trainstep", Run: trainstep.Run, Needs: pass.Core, Makes: pass.HasLoss,
+	{Name: "trainstep", Run: trainstep.Run, Needs: pass.Typed | pass.Core, Makes: pass.HasLoss, Clears: pass.Typed,
 		Why: "the loss, its metrics, BatchNorm and Dropout in training form"},
-	{Name: "unstack", Run: unstack.Run, Needs: pass.HasLoss,
+	{Name: "unstack", Run: unstack.Run, Needs: pass.HasLoss, Before: []string{"autodiff"},
 		Why: "fused projections taken apart before they are differentiated, so that tensor parallelism can split each part"},
 	{Name: "autodiff", Run: autodiff.Run, Needs: pass.HasLoss, Makes: pass.HasGrad,
 		Why: "VJP rules assume that nothing is overwritten"},
 	{Name: "precision", Run: precision.Run, Needs: pass.HasGrad, Makes: pass.Cast,
 		Why: "between parameters and gradients, forward and backward, values get their types; the update behind them stays f32"},
-	{Name: "optimizer", Run: optimizer.Run, Needs: pass.HasGrad, Makes: pass.HasUpdate,
+	{Name: "optimizer", Run: optimizer.Run, Needs: pass.HasGrad, Makes: pass.HasUpdate, Clears: pass.HasGrad,
 		Why: "clip, schedule and update are ordinary ops: sharded, fused and planned like the rest"},
-	{Name: "simplify", Run: simplify.Run, Needs: pass.HasUpdate,
+	{Name: "simplify", Run: simplify.Run, Needs: pass.HasUpdate, Clears: remade,
 		Why: "fewer ops to shard: equal ones shared, dead ones dropped, algebra"},
-	{Name: "rows", Run: rows.Run, Needs: pass.HasUpdate,
+	{Name: "rows", Run: rows.Run, Needs: pass.HasUpdate, Clears: remade,
 		Why: "gradients, too, merge dims in which samples are not outermost; shard splits whole dims or their outermost part"},
-	{Name: "shard", Run: shard.Run, Needs: pass.HasUpdate, Makes: pass.Sharded,
+	{Name: "shard", Run: shard.Run, Needs: pass.HasUpdate, Makes: pass.Sharded, Clears: remade,
 		Why: "annotates only: the graph is still global and still runs in interp"},
-	{Name: "spmd", Run: spmd.Run, Needs: pass.Sharded, Makes: pass.Local,
+	{Name: "spmd", Run: spmd.Run, Needs: pass.Sharded, Makes: pass.Local, Clears: remade,
 		Why: "per-rank dims and explicit collectives, before anything looks at sizes or bytes"},
-	{Name: "microbatch", Run: microbatch.Run, Needs: pass.Local,
+	{Name: "microbatch", Run: microbatch.Run, Needs: pass.Local, Clears: remade,
 		Why: "what is summed over time is known only when all reductions are explicit"},
-	{Name: "stage", Run: stage.Run, Needs: pass.Local, Makes: pass.Staged,
+	{Name: "stage", Run: stage.Run, Needs: pass.Local, Makes: pass.Staged, Clears: remade, After: []string{"microbatch"},
 		Why: "the cut weighs what a rank computes and sends; later passes see one module for each stage"},
-	{Name: "tree", Run: tree.Run, Needs: pass.Local,
+	{Name: "tree", Run: tree.Run, Needs: pass.Local, Clears: remade, After: []string{"microbatch", "stage"},
 		Why: "how sums over time are added up is told only to reproducible programs, when all of them are explicit"},
-	{Name: "compress", Run: compress.Run, Needs: pass.Local,
+	{Name: "compress", Run: compress.Run, Needs: pass.Local, Clears: remade,
 		Why: "what is sent instead of a gradient is ordinary ops and smaller reductions, which overlap buckets"},
-	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered,
+	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered, Clears: pass.Grouped | pass.Planned,
 		Why: "fuse keeps the order of collectives, which are barriers between kernels"},
-	{Name: "epilogue", Run: epilogue.Run, Needs: pass.Ordered,
+	{Name: "epilogue", Run: epilogue.Run, Needs: pass.Ordered, Clears: pass.Grouped | pass.Planned,
 		Why: "products of a GPU take over what follows them before fuse finds it a kernel"},
-	{Name: "fuse", Run: fuse.Run, Needs: pass.Ordered, Makes: pass.Grouped,
+	{Name: "fuse", Run: fuse.Run, Needs: pass.Ordered, Makes: pass.Grouped, Clears: pass.Planned,
 		Why: "after collectives, which are fusion barriers"},
 	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,
 		Why: "one arena, every buffer an offset; the peak is known before anything runs"},
 }
 
 func init() {
-	if err := Check(Table, pass.Typed); err != nil {
+	if err := Check(Table, pass.Typed, Finished); err != nil {
 		panic("BUG: " + err.Error())
 	}
 }

@@ -12,28 +12,28 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
-// Prop is a set of facts about the module, made by one pass and needed by later ones.
+// Prop is a set of facts about the module, made by one pass, needed by later ones, and cleared by those behind which it may no
+// longer hold.
 type Prop uint32
 
 // The facts, in the order in which the pipeline makes them.
 const (
-	Typed     Prop = 1 << iota // the importer's promise: verified, one @forward function
+	Typed     Prop = 1 << iota // the importer's promise: verified, one function, @forward
 	Core                       // shapes folded, core ops only
 	HasLoss                    // @step computes loss_sum and count, @eval the loss and its metrics
-	HasGrad                    // @step has the gradients of loss_sum
+	HasGrad                    // @step gives the gradients of loss_sum
 	HasUpdate                  // @step updates parameters and optimizer state
 	Cast                       // precision decided
 	Staged                     // pipeline stages cut
 	Sharded                    // every value has a sharding
 	Local                      // per-rank shapes, explicit collectives
 	Ordered                    // the op order is the execution order, collectives bucketed
-	Budgeted                   // peak memory is under the limit asked for
 	Grouped                    // every op belongs to a kernel group
 	Planned                    // every value has an arena offset
 )
 
 var propNames = [...]string{"Typed", "Core", "HasLoss", "HasGrad", "HasUpdate", "Cast", "Staged", "Sharded",
-	"Local", "Ordered", "Budgeted", "Grouped", "Planned"}
+	"Local", "Ordered", "Grouped", "Planned"}
 
 // String names the facts, such as "Core+HasLoss".
 func (p Prop) String() string {
@@ -46,11 +46,14 @@ func (p Prop) String() string {
 
 // Pass is one row of the pipeline table.
 type Pass struct {
-	Name  string
-	Run   func(*Context) error
-	Needs Prop
-	Makes Prop
-	Why   string // why it stands where it stands
+	Name   string
+	Run    func(*Context) error
+	Needs  Prop
+	Makes  Prop
+	Clears Prop     // facts that need not hold behind it, whether they held before or not
+	After  []string // passes that stand before it where no fact says so, because of what options let them do
+	Before []string // passes that stand behind it for the same reason
+	Why    string   // why it stands where it stands
 }
 
 // Context is what a pass works on.
