@@ -77,6 +77,7 @@ type Value struct {
 	Sharding mesh.Sharding // zero until the shard pass
 	Data     bool          // depends on what is read from the data set; set with Sharding, no part of the text form
 	Offset   int           // byte offset in the arena, set by memplan; NoOffset before
+	Within   *Value        // the assembly of which it is made as a part, set by schedule; nil where it has memory of its own
 }
 
 // NoOffset marks a value that has no place in the arena (yet).
@@ -114,6 +115,7 @@ type Func struct {
 	Params  []*Value
 	Ops     []*Op
 	Results []Result
+	Calls   []Call // what it does when it runs, in order, made by schedule of the ops; nil before
 }
 
 // Module is what passes transform: the functions of one training program and the mesh it runs on.
@@ -241,6 +243,12 @@ func (f *Func) Clone() (*Func, map[*Value]*Value) {
 	for _, r := range f.Results {
 		g.Results = append(g.Results, Result{r.Name, m[r.Value], m[r.Updates]})
 	}
+	for _, op := range g.Ops {
+		for _, v := range op.Out {
+			v.Within = m[v.Within]
+		}
+	}
+	g.Calls = cloneCalls(f.Calls, m)
 	return g, m
 }
 

@@ -255,6 +255,9 @@ func (p *parser) function() *Func {
 		}
 		f.Results = append(f.Results, p.result())
 	}
+	if p.try("calls") {
+		f.Calls = p.calls()
+	}
 	return f
 }
 

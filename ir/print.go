@@ -88,7 +88,11 @@ func (f *Func) print(b *strings.Builder, o PrintOptions) {
 			b.WriteString(ref(r.Value))
 		}
 	}
-	b.WriteString("\n}\n")
+	b.WriteString("\n}")
+	if f.Calls != nil {
+		f.printCalls(b)
+	}
+	b.WriteByte('\n')
 }
 
 // String prints the op on one line, without its location.

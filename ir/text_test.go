@@ -47,8 +47,10 @@ func @step(%x: f32[4,8]{dp,_}, %w: f32[8,8]{_,tp} param &64, %"layers.0/k v": f3
 
 func @empty() {
   return
+} calls {
 }
 `,
+	scheduled,
 }
 
 // TestText reads and prints programs.

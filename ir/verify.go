@@ -6,7 +6,8 @@ import (
 )
 
 // Verify checks every function: names unique, operands defined before use, attributes of the declared
-// type, result types equal to what the rules infer, locations present, updates of parameters of equal type.
+// type, result types equal to what the rules infer, locations present, updates of parameters of equal type; of a function with
+// calls, that they do all ops, after what these read, and that what they read is still where it was written.
 func (m *Module) Verify() error {
 	for _, f := range m.Funcs {
 		if err := f.Verify(m); err != nil {
@@ -54,6 +55,9 @@ func (f *Func) Verify(m *Module) error {
 		if r.Updates != nil && (!defined[r.Updates] || r.Updates.Op != nil || !r.Updates.Type.Equal(r.Value.Type)) {
 			return fmt.Errorf("@%s: %s %s cannot update %s %s", f.Name, ref(r.Value), r.Value.Type, ref(r.Updates), r.Updates.Type)
 		}
+	}
+	if f.Calls != nil {
+		return f.verifyCalls()
 	}
 	return nil
 }

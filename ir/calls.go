@@ -1,0 +1,195 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Call is one entry of what a function does when it runs, in order: a launch of one kernel or of several that are launched
+// together, or a collective that starts here and runs beside later calls. The schedule pass makes the calls of a function, memplan
+// reads them, codegen/rank prints them.
+type Call struct {
+	Work []Work
+	// InOrder says that the parts of Work run one after the other, so that one may read what an earlier one writes; otherwise they
+	// run at once.
+	InOrder bool
+	// On is the stream of a collective: its mesh axis, with >1 or <1 of messages to or from coordinate 1 on it. What is on one stream
+	// runs in order. "" is the stream of the kernels, on which every call starts.
+	On string
+	// Wait are the numbers of earlier collectives, ascending, that must be over before this call starts.
+	Wait []int
+}
+
+// Work is one kernel's, template's or collective's worth.
+type Work struct {
+	Group int // of the ops that it carries out
+	Part  int // of an assembly, which several kernels make: operand Part-1, or PartFill; 0 for all of the group
+	Read  []*Value
+	Write []*Value // a value with Within is a part of that
+	// Lowered keeps the kernel that passes and printers make of it.
+	Lowered any
+}
+
+// PartFill is the Work.Part that fills an assembly before its operands are put there.
+const PartFill = -1
+
+// name is how the text form calls the work.
+func (w *Work) name() string {
+	switch w.Part {
+	case 0:
+		return fmt.Sprintf("@%d", w.Group)
+	case PartFill:
+		return fmt.Sprintf("@%d/fill", w.Group)
+	}
+	return fmt.Sprintf("@%d/%d", w.Group, w.Part)
+}
+
+// printCalls prints the calls behind the function's body.
+func (f *Func) printCalls(b *strings.Builder) {
+	b.WriteString(" calls {\n")
+	for i := range f.Calls {
+		fmt.Fprintf(b, "  %d: %s\n", i, &f.Calls[i])
+	}
+	b.WriteByte('}')
+}
+
+// String prints the call on one line, without its number.
+func (c *Call) String() string {
+	var b strings.Builder
+	for i := range c.Work {
+		w := &c.Work[i]
+		switch {
+		case i > 0 && c.InOrder:
+			b.WriteString("; ")
+		case i > 0:
+			b.WriteString(" + ")
+		}
+		fmt.Fprintf(&b, "%s (%s) -> (%s)", w.name(), refs(w.Read, false), refs(w.Write, true))
+	}
+	if c.On != "" {
+		b.WriteString(" on " + c.On)
+	}
+	for i, n := range c.Wait {
+		fmt.Fprintf(&b, "%s %d", [...]string{" after", ","}[min(i, 1)], n)
+	}
+	return b.String()
+}
+
+// refs lists values; within also tells which others they are parts of.
+func refs(list []*Value, within bool) string {
+	parts := make([]string, len(list))
+	for i, v := range list {
+		if parts[i] = ref(v); within && v.Within != nil {
+			parts[i] += " in " + ref(v.Within)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// cloneCalls copies calls, with the values that m has for theirs.
+func cloneCalls(calls []Call, m map[*Value]*Value) []Call {
+	if calls == nil {
+		return nil
+	}
+	through := func(list []*Value) []*Value {
+		out := make([]*Value, len(list))
+		for i, v := range list {
+			out[i] = m[v]
+		}
+		return out
+	}
+	out := make([]Call, len(calls))
+	for i, c := range calls {
+		c.Wait, c.Work = slices.Clone(c.Wait), slices.Clone(c.Work)
+		for k := range c.Work {
+			w := &c.Work[k]
+			w.Read, w.Write, w.Lowered = through(w.Read), through(w.Write), nil
+		}
+		out[i] = c
+	}
+	return out
+}
+
+// calls reads what printCalls prints.
+func (p *parser) calls() []Call {
+	p.want("{")
+	list := []Call{}
+	for !p.try("}") {
+		if n := p.integer(); n != len(list) {
+			p.fail("call %d is numbered %d", len(list), n)
+		}
+		p.want(":")
+		list = append(list, p.call())
+	}
+	return list
+}
+
+func (p *parser) call() Call {
+	c := Call{Work: []Work{p.work()}}
+	between := ""
+	for _, s := range []string{"+", ";"} {
+		if between == "" && p.try(s) {
+			between = s
+		}
+	}
+	c.InOrder = between == ";"
+	for more := between != ""; more; more = p.try(between) {
+		c.Work = append(c.Work, p.work())
+	}
+	if p.try("on") {
+		if c.On = p.word(); !plain(c.On) {
+			p.fail("want a stream")
+		}
+		for _, way := range []string{"<", ">"} {
+			if p.try(way) {
+				c.On += way + fmt.Sprint(p.integer())
+				break
+			}
+		}
+	}
+	if p.try("after") {
+		c.Wait = append(c.Wait, p.integer())
+		for p.try(",") {
+			c.Wait = append(c.Wait, p.integer())
+		}
+	}
+	return c
+}
+
+func (p *parser) work() Work {
+	p.want("@")
+	w := Work{Group: p.integer()}
+	if p.try("/fill") {
+		w.Part = PartFill
+	} else if p.try("/") {
+		if w.Part = p.integer(); w.Part < 1 {
+			p.fail("parts count from 1")
+		}
+	}
+	w.Read = p.operands(false)
+	p.want("->")
+	w.Write = p.operands(true)
+	return w
+}
+
+// operands reads values in parentheses; results may lie within others.
+func (p *parser) operands(results bool) []*Value {
+	p.want("(")
+	var list []*Value
+	for !p.try(")") {
+		if len(list) > 0 {
+			p.want(",")
+		}
+		v := p.use()
+		list = append(list, v)
+		if results && p.try("in") {
+			in := p.use()
+			if v.Op == nil || v.Within != nil && v.Within != in {
+				p.fail("%%%s cannot lie within %%%s", v.Name, in.Name)
+			}
+			v.Within = in
+		}
+	}
+	return list
+}

@@ -1,0 +1,165 @@
+package ir_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir"
+)
+
+// scheduled is a function with calls and places: a sum over ranks beside kernels, a product that is made within a concat, a
+// concat of two parts, and calls that are launched together, at once and in order.
+const scheduled = `mesh @m = [dp=2]
+
+func @step(%x: f32[4,8] &0, %w: f32[8,8] param &128, %p: f32[8] param &384) {
+  %h = matmul %x, %w : f32[4,8] &448 @1
+  %s = reduce_sum %h {dims=[0]} : f32[1,8] &576 @2
+  %g = all_reduce %s {axis="dp", op="sum"} : f32[1,8] &576 @3
+  %r = relu %h : f32[4,8] &640 @4
+  %m = matmul %r, %w : f32[4,8] &768 @5
+  %c = concat %m, %r : f32[8,8] &768 @6
+  %k = const {value=f32[8](1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0)} : f32[8] &1024
+  %v = reshape %g {dims=[8]} : f32[8]
+  %a = add %p, %v : f32[8] &384 @7
+  %b = mul %v, %k : f32[8] &1088 @8
+  %d = exp %b : f32[8] &1152 @9
+  %e = exp %d : f32[8] &1216 @10
+  %z = concat %d, %e : f32[16] &1280 @11
+  return out0=%c, %p <- %a, out1=%z
+} calls {
+  0: @1 (%x, %w) -> (%h)
+  1: @2 (%h) -> (%s)
+  2: @3 (%s) -> (%g) on dp
+  3: @4 (%h) -> (%r)
+  4: @5 (%r, %w) -> (%m in %c)
+  5: @6/2 (%m, %r) -> (%c)
+  6: @7 (%p, %g) -> (%a) + @8 (%g, %k) -> (%b) after 2
+  7: @9 (%b) -> (%d); @10 (%d) -> (%e)
+  8: @11/1 (%d, %e) -> (%z)
+  9: @11/2 (%d, %e) -> (%z)
+}
+`
+
+// parsed is the function of scheduled.
+func parsed(t *testing.T) (*ir.Module, *ir.Func) {
+	t.Helper()
+	m, err := ir.Parse(scheduled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, m.Funcs[0]
+}
+
+// TestCallsNotice: every edge of a schedule that is dropped, every call that is left out, done twice or in the place of the next
+// one that needs it, and every wait that is early or late, is noticed.
+func TestCallsNotice(t *testing.T) {
+	m, f := parsed(t)
+	if err := m.Verify(); err != nil {
+		t.Fatal(err)
+	}
+	mutants := 0
+	notice := func(what string, change func(calls []ir.Call) []ir.Call) {
+		t.Helper()
+		mutants++
+		g, _ := f.Clone()
+		g.Calls = change(g.Calls)
+		if err := g.Verify(m); err == nil {
+			t.Errorf("%s: not noticed", what)
+		}
+	}
+	for i := range f.Calls {
+		c := &f.Calls[i]
+		notice(fmt.Sprint("without call ", i), func(l []ir.Call) []ir.Call { return renumbered(slices.Delete(l, i, i+1), i) })
+		notice(fmt.Sprint("twice call ", i), func(l []ir.Call) []ir.Call { return append(l, l[i]) })
+		for k := range c.Wait {
+			notice(fmt.Sprintf("call %d without wait %d", i, k), func(l []ir.Call) []ir.Call { l[i].Wait = slices.Delete(l[i].Wait, k, k+1); return l })
+		}
+		notice(fmt.Sprintf("call %d waits for itself", i), func(l []ir.Call) []ir.Call { l[i].Wait = append(l[i].Wait, i); return l })
+		for k := range c.Work {
+			for n := range c.Work[k].Read {
+				notice(fmt.Sprintf("call %d without read %d of work %d", i, n, k), func(l []ir.Call) []ir.Call {
+					l[i].Work[k].Read = slices.Delete(l[i].Work[k].Read, n, n+1)
+					return l
+				})
+			}
+			for n := range c.Work[k].Write {
+				notice(fmt.Sprintf("call %d without write %d of work %d", i, n, k), func(l []ir.Call) []ir.Call {
+					l[i].Work[k].Write = slices.Delete(l[i].Work[k].Write, n, n+1)
+					return l
+				})
+			}
+		}
+	}
+	for _, swap := range [][2]int{{0, 1}, {1, 2}, {3, 4}, {0, 3}, {6, 7}, {7, 8}} {
+		notice(fmt.Sprint("swapped calls ", swap), func(l []ir.Call) []ir.Call { l[swap[0]], l[swap[1]] = l[swap[1]], l[swap[0]]; return l })
+	}
+	notice("what is in order at once", func(l []ir.Call) []ir.Call { l[7].InOrder = false; return l })
+	if mutants < 40 {
+		t.Errorf("only %d mutants", mutants)
+	}
+}
+
+// renumbered corrects waits for later calls when call gone was left out.
+func renumbered(l []ir.Call, gone int) []ir.Call {
+	for i := range l {
+		for k, w := range l[i].Wait {
+			if w > gone {
+				l[i].Wait[k]--
+			}
+		}
+	}
+	return l
+}
+
+// TestPlacesNotice: plans of memory in which something that is still needed is overwritten are refused, with the reason.
+func TestPlacesNotice(t *testing.T) {
+	cases := []struct{ name, change, to, want string }{
+		{"a value over one that is still read", "%r = relu %h : f32[4,8] &640", "%r = relu %h : f32[4,8] &192", "call 4, @5 (%r, %w) -> (%m in %c), reads %w &128, where there is %r"},
+		{"over what a collective works on", "%r = relu %h : f32[4,8] &640", "%r = relu %h : f32[4,8] &576", "call 3, @4 (%h) -> (%r), writes %r &576, which collective 2 still needs for %s"},
+		{"over an assembly that has begun", "%k = const {value=f32[8](1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0)} : f32[8] &1024", "%k = const {value=f32[8](1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0)} : f32[8] &896", "%c"},
+		{"over a constant", "%z = concat %d, %e : f32[16] &1280", "%z = concat %d, %e : f32[16] &1024", "call 8, @11/1 (%d, %e) -> (%z), writes %z &1024 over the constant %k"},
+		{"two of one launch", "%b = mul %v, %k : f32[8] &1088 @8", "%b = mul %v, %k : f32[8] &384 @8", "writes %b &384 twice at once"},
+		{"what another of the launch reads", "%b = mul %v, %k : f32[8] &1088 @8", "%b = mul %v, %k : f32[8] &576 @8", "reads %g &576, where it writes at the same time"},
+		{"over a result", "%e = exp %d : f32[8] &1216", "%e = exp %d : f32[8] &768", "result %c &768 is lost: when all calls are done, there is %e"},
+		{"no memory", "%e = exp %d : f32[8] &1216", "%e = exp %d : f32[8]", "writes %e, which has no memory"},
+	}
+	for _, c := range cases {
+		text := strings.Replace(scheduled, c.change, c.to, 1)
+		m, err := ir.Parse(text)
+		if err != nil || text == scheduled {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if err := m.Verify(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestCallsErrors: faulty text of calls is refused with its reason.
+func TestCallsErrors(t *testing.T) {
+	const head = "func @f(%x: f32[2]) {\n  %a = exp %x : f32[2] @1\n  return out0=%a\n} calls "
+	for _, c := range []struct{ calls, parse, verify string }{
+		{"{ 1: @1 (%x) -> (%a) }", "call 0 is numbered 1", ""},
+		{"{ 0: @1 (%y) -> (%a) }", "%y is used before it is defined", ""},
+		{"{ 0: @1/0 (%x) -> (%a) }", "parts count from 1", ""},
+		{"{ 0: @1 (%x) -> (%x in %a) }", "%x cannot lie within %a", ""},
+		{"{ 0: @1 (%x) -> (%a) on _ }", "want a stream", ""},
+		{"{ }", "", "no call does group 1"},
+		{"{ 0: @2 (%x) -> (%a) }", "", "does group 2, which has no ops"},
+		{"{ 0: @1/1 (%x) -> (%a) 1: @1 (%x) -> (%a) }", "", "does @1 again"},
+		{"{ 0: @1/3 (%x) -> (%a) }", "", "does @1/3, which the group has not"},
+		{"{ 0: @1 (%x) -> (%a) on dp }", "", "is not one of a collective on a stream and kernels on none"},
+		{"{ 0: @1 (%x, %a) -> (%a) }", "", "reads %a, which the ops of @1 do not"},
+		{"{ 0: @1 (%x) -> (%a in %a) }", "", "writes %a within %a, which is not made of it"},
+	} {
+		m, err := ir.Parse(head + c.calls)
+		if err == nil && c.parse == "" {
+			err = m.Verify()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.parse+c.verify) {
+			t.Errorf("%s: %v, want %q", c.calls, err, c.parse+c.verify)
+		}
+	}
+}
