@@ -158,6 +158,9 @@ func TestBlasOnDevice(t *testing.T) {
 	if !strings.Contains(chosen(), "algo") || strings.Contains(chosen(), "apart") {
 		t.Errorf("chosen was %s", chosen())
 	}
+	if !strings.Contains(chosen(), `"us": 1.`) { // the library's product, on the stand-in's clock of work
+		t.Errorf("the time is not the device's: %s", chosen())
+	}
 	before := chosen()
 	runProduct(t, p, code)
 	if chosen() != before {

@@ -31,6 +31,8 @@ type Device struct {
 	main      *stream
 	streams   []*stream
 	events    []device.Event
+	began     device.Event // this and ended stand about what is clocked; 0 before anything is
+	ended     device.Event
 	tables    []uintptr
 	pinned    [][]byte
 	lib       libraries

@@ -64,8 +64,12 @@ func (d *Device) NewStream(urgent bool) (device.Stream, error) {
 // NewEvent implements device.Device.
 func (d *Device) NewEvent() (device.Event, error) {
 	const disableTiming = 2 // CU_EVENT_DISABLE_TIMING: cheaper
+	return d.newEvent(disableTiming)
+}
+
+func (d *Device) newEvent(flags uintptr) (device.Event, error) {
 	var e uintptr
-	if err := d.drv.Call(driver.EventCreate, uintptr(unsafe.Pointer(&e)), disableTiming); err != nil {
+	if err := d.drv.Call(driver.EventCreate, uintptr(unsafe.Pointer(&e)), flags); err != nil {
 		return 0, d.during("making an event", err)
 	}
 	d.events = append(d.events, device.Event(e))

@@ -8,8 +8,9 @@
 //	GTC_STANDIN_DEVICES  number of devices; 1
 //	GTC_STANDIN_ORDER    "lazy": a stream does nothing before somebody waits for it or asks, and graphs run what is ready
 //	                     last-made first; "random": streams pause now and then
-//	GTC_STANDIN_CLOCK    "work": time passes by what is done, 100 us for each kernel and 1 us for all else, so that what
-//	                     is chosen by its time is the same in each run
+//	GTC_STANDIN_CLOCK    "work": time passes by what is done, 10 us for each kernel and 1 us for each 1,000 bytes of its
+//	                     dynamic shared memory, 1 us for all else, so that what is chosen by its time is the same in
+//	                     each run
 #pragma once
 #include <stdint.h>
 

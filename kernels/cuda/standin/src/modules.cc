@@ -210,7 +210,7 @@ GTC_API int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz
 	}
 	Function copied = *f;
 	Op op;
-	op.cost = 1e-4;
+	op.cost = 1e-5 + 1e-9 * shared;
 	op.work = [=](Context* c) {
 		gtc_image_launch l = {copied.kernel, {gx, gy, gz}, {bx, by, bz}, shared, arguments.data()};
 		execute(c, copied, l);

@@ -60,6 +60,7 @@ const (
 	EventRecordWithFlags
 	EventSynchronize
 	EventQuery
+	EventElapsedTime
 	ModuleLoadDataEx
 	ModuleUnload
 	ModuleGetFunction
@@ -82,7 +83,7 @@ var symbols = [numFuncs]string{
 	"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpy2DAsync_v2", "cuMemsetD8Async", "cuMemsetD32Async",
 	"cuStreamCreateWithPriority", "cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamQuery", "cuStreamWaitEvent",
 	"cuStreamBeginCapture_v2", "cuStreamEndCapture",
-	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventRecordWithFlags", "cuEventSynchronize", "cuEventQuery",
+	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventRecordWithFlags", "cuEventSynchronize", "cuEventQuery", "cuEventElapsedTime",
 	"cuModuleLoadDataEx", "cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute", "cuFuncGetAttribute", "cuLaunchKernel",
 	"cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
 }

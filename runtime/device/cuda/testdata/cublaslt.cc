@@ -356,7 +356,7 @@ status_t cublasLtMatmul(Handle *h, Desc *d, const float *alpha, const void *pa, 
 			return INVALID; // gtc tells the heuristic that all are
 	Work *w = new Work{*d, *a, *b, *c, *r, *alpha, *beta, pa, pb, pc, pr};
 	typedef int launch_t(void *, void (*)(void *), void *);
-	static launch_t *launch = (launch_t *)dlsym(RTLD_DEFAULT, "cuLaunchHostFunc");
+	launch_t *launch = (launch_t *)dlsym(RTLD_DEFAULT, "cuLaunchHostFunc");
 	if (launch && stream)
 		return launch(stream, perform, w) ? 13 : OK;
 	perform(w);
