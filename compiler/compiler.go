@@ -213,7 +213,7 @@ func binaries(ctx context.Context, o *Options, ranks int) error {
 	if o.Building != nil {
 		defer o.Building()()
 	}
-	return build.Binaries(ctx, o.Out, build.How{Ranks: ranks, Comm: o.Comm, GPU: o.Pass.Cuda()})
+	return build.Binaries(ctx, o.Out, build.How{Ranks: ranks, Comm: o.Comm, GPU: o.Pass.Traits().Device})
 }
 
 // write completes the folder and puts it on disk, weights included. The manifest is the first result's.

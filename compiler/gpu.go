@@ -30,7 +30,6 @@ func generateGPU(ctx context.Context, o *Options, results ...*Result) (*rank.Sou
 	if err != nil {
 		return nil, nil, err
 	}
-	m.Target = o.Pass.Target
 	m.GPU = &abi.GPU{Arch: b.Archs(), Compiler: b.Compiler(), Kernels: built.Figures}
 	for _, im := range b.Images() {
 		m.GPU.Images = append(m.GPU.Images, im.Arch)

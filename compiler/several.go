@@ -43,7 +43,7 @@ func generate(ctx context.Context, o *Options, results ...*Result) error {
 	var src *rank.Source
 	var m *abi.Manifest
 	var err error
-	if o.Pass.Cuda() {
+	if o.Pass.Traits().Device {
 		src, m, err = generateGPU(ctx, o, results...)
 	} else if src, err = rank.Generate("prog0", rank.Target{}, programs(results...)...); err == nil {
 		m, err = manifest(o, src, results...)
@@ -58,7 +58,7 @@ func generate(ctx context.Context, o *Options, results ...*Result) error {
 	for _, r := range results {
 		r.Manifest, r.Proof = m, proven
 	}
-	return write(o, &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: m.Ranks, GPU: o.Pass.Cuda()}, results...)
+	return write(o, &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: m.Ranks, GPU: o.Pass.Traits().Device}, results...)
 }
 
 // programs are those of the results, one for each stage of a pipeline, in the manifest's order.

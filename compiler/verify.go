@@ -78,7 +78,11 @@ func (f *Folder) verifyPackage(name string) ([]string, error) {
 	if !bytes.Equal(files[planFile], plan) {
 		faults = append(faults, fmt.Sprintf("%s/%s, which the programs carry, is not %s", name, planFile, build.Marker))
 	}
-	if f.Manifest.Target != pass.CUDA && string(files[headerFile]) != cpu.MathHeader {
+	on, err := pass.TargetOf(f.Manifest.Target)
+	if err != nil {
+		return nil, Input(fmt.Errorf("%s: target %q is unknown", build.Marker, f.Manifest.Target))
+	}
+	if !on.Traits().Device && string(files[headerFile]) != cpu.MathHeader {
 		faults = append(faults, fmt.Sprintf("%s/%s is not that of this gtc", name, headerFile))
 	}
 	delete(files, planFile)

@@ -169,6 +169,9 @@ func snapshot(m *ir.Module) *ir.Module {
 // checkNames refuses options that name passes the table does not have, and those that leave out what other options ask
 // for: no later pass would miss it.
 func checkNames(o *pass.Options, table []pass.Pass) error {
+	if _, err := pass.TargetOf(o.Target); err != nil {
+		return err
+	}
 	names := slices.Clone(o.Disable)
 	if o.StopAfter != "" {
 		names = append(names, o.StopAfter)

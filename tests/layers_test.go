@@ -35,7 +35,9 @@ gtc   kernels/cuda/standin
 gtc   kernels/cuda/cudatest/carry
 test  kernels/cuda/cudatest
 gtc   ir
-gtc   ir/group ir/ops ir/cost
+gtc   ir/group ir/ops ir/cost codegen/scalar
+gtc   codegen/c codegen/cuda target
+gtc   target/cpu target/cuda
 gtc   ir/grad
 sim   ir/interp
 test  ir/irtest
@@ -48,8 +50,7 @@ gtc   passes/algebra passes/layout passes/samples
 gtc   passes/normalize passes/recognize passes/trainstep passes/unstack passes/autodiff passes/precision passes/optimizer passes/simplify
 gtc   passes/compress passes/microbatch passes/rows passes/shard passes/spmd passes/stage passes/tree passes/overlap passes/epilogue passes/fuse passes/memplan
 gtc   passes
-gtc   codegen/kernel codegen/scalar
-gtc   codegen/c codegen/cuda
+gtc   codegen/kernel
 gtc   codegen/rank codegen/build
 gtc   codegen/image
 gtc   .

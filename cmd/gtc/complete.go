@@ -26,11 +26,15 @@ func completions(cmd *cobra.Command) {
 	for _, p := range passes.Table {
 		names = append(names, p.Name)
 	}
+	var targets []string
+	for _, t := range pass.Targets {
+		targets = append(targets, t.Traits().Name)
+	}
 	for flag, words := range map[string][]string{
 		"loss":      {"cross_entropy", "mse", "l1", "huber", "bce", "bce_logits", "nll", "kl_div", "graph", "none"},
 		"optimizer": slices.Sorted(slices.Values(optimizer.Names())),
 		"schedule":  slices.Concat(rates, pipeline.Names()),
-		"precision": {"fp32", "bf16", "fp16", "tf32"}, "loss-scale": {"dynamic"}, "target": {pass.CPU, pass.CUDA},
+		"precision": {"fp32", "bf16", "fp16", "tf32"}, "loss-scale": {"dynamic"}, "target": targets,
 		"arch":    {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", pass.Host},
 		"disable": names, "stop-after": names, "run": names,
 		"format": {"onnx", "safetensors"},

@@ -203,6 +203,7 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 
 // supported refuses what later versions will do.
 func (m *modelFlags) supported() error {
+	on, err := pass.TargetOf(m.target)
 	switch {
 	case !slices.Contains([]string{"", "fp32", "tf32", "bf16", "fp16"}, m.opt.Pass.Precision):
 		return compiler.Input(fmt.Errorf("--precision %q: it is fp32, tf32, bf16 or fp16", m.opt.Pass.Precision))
@@ -210,7 +211,7 @@ func (m *modelFlags) supported() error {
 		return compiler.Input(fmt.Errorf("--loss-scale %s: only --precision fp16 scales the loss", m.lossScale))
 	case m.memory != "":
 		return unsupported("--memory")
-	case m.opt.Comm == "nccl" && m.target != pass.CUDA:
+	case m.opt.Comm == "nccl" && (err != nil || !slices.Contains(on.Traits().Comm, "nccl")):
 		return compiler.Input(errors.New("--comm nccl is for --target cuda"))
 	case !slices.Contains([]string{"", "local", "mpi", "nccl"}, m.opt.Comm):
 		return compiler.Input(fmt.Errorf("--comm %q: it is local, mpi or nccl", m.opt.Comm))

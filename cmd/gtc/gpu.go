@@ -14,7 +14,7 @@ import (
 
 // targetFlags are those of what the programs run on.
 func (m *modelFlags) targetFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&m.target, "target", pass.CPU, "what the ranks run on: `TARGET` is cpu, or cuda: NVIDIA GPUs, one for each rank")
+	fs.StringVar(&m.target, "target", pass.CPU, "what the ranks run on: `TARGET` is "+targetHelp())
 	fs.StringSliceVar(&m.opt.Pass.Arch, "arch", nil, "`CHIPS` of --target cuda, such as sm_80 (A100), sm_90 (H100, H200; later ones run what is compiled for the last); the default is sm_80,sm_90. host runs the kernels on this processor, for tests")
 	fs.StringVar(&m.opt.CUDA, "cuda-path", "", "`FOLDER` of what compiles the kernels: a CUDA toolkit, NVRTC's library, or a Python environment with the pip package nvidia-cuda-nvrtc; without it, CUDA_HOME, CUDA_PATH, the active Python environment, or where the system has it")
 }
@@ -22,27 +22,41 @@ func (m *modelFlags) targetFlags(fs *pflag.FlagSet) {
 // targetOptions checks them.
 func (m *modelFlags) targetOptions() error {
 	p := &m.opt.Pass
-	switch m.target {
-	case "", pass.CPU:
-		if m.set.Changed("arch") || m.set.Changed("cuda-path") {
-			return errors.New("--arch and --cuda-path are for --target cuda")
-		}
-		return nil
-	case pass.CUDA:
-	default:
-		return fmt.Errorf("--target %q: it is cpu or cuda", m.target)
+	t, err := pass.TargetOf(m.target)
+	if err != nil {
+		return err
 	}
-	p.Target = m.target
+	if m.target != pass.CPU {
+		p.Target = m.target
+	}
+	chips := t.Traits().Chips
 	switch {
+	case chips == nil && (m.set.Changed("arch") || m.set.Changed("cuda-path")):
+		return errors.New("--arch and --cuda-path are for --target cuda")
+	case chips == nil:
+		return nil
 	case m.set.Changed("cuda-path") && m.opt.CUDA == "":
 		return errors.New("--cuda-path is empty: it names the folder of a compiler")
 	case m.set.Changed("cuda-path") && slices.Contains(p.Arch, pass.Host):
 		return errors.New("--cuda-path: --arch host compiles for no GPU")
 	}
 	if len(p.Arch) == 0 {
-		p.Arch = pass.DefaultArchs()
+		p.Arch = slices.Clone(chips)
 	}
-	return pass.CheckArchs(p.Arch)
+	return t.CheckChips(p.Arch)
+}
+
+// targetHelp lists the targets for the help.
+func targetHelp() string {
+	var list []string
+	for _, t := range pass.Targets {
+		text := t.Traits().Name
+		if about := t.Traits().About; about != "" {
+			text += ": " + about
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", or ")
 }
 
 // printGPU says what the kernels were compiled to, and what is wrong with them.

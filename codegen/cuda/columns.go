@@ -91,7 +91,7 @@ func (p *printer) cuts(tiles, most int) int {
 	rows, elems := p.k.Rows(), p.k.RowElems()
 	n := min(most, (528+tiles-1)/tiles)
 	for _, a := range p.accs() {
-		limit := kir.DeviceCopies(p.k.Params[p.k.Insts[a].Param].Elems, rows, elems)
+		limit := sumCopies(p.k.Params[p.k.Insts[a].Param].Elems, rows, elems)
 		if p.scalarAcc(a) {
 			limit /= tiles
 		}

@@ -32,7 +32,7 @@ func (p *printer) flat() {
 	blocks := (vectors + threads*w.chunks - 1) / (threads * w.chunks)
 	copies := blocks
 	if accs := p.accs(); len(accs) > 0 {
-		copies = min(blocks, 528, kir.DeviceCopies(1, rows, elems))
+		copies = min(blocks, 528, sumCopies(1, rows, elems))
 	}
 	l := launch{threads: threads, family: "pointwise", params: p.everything(), grid: [3]int{copies, 1, 1}}
 	if p.has("acc") {

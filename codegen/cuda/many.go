@@ -19,7 +19,7 @@ type Call struct {
 	At     []int
 }
 
-// maxPiece is how many elements of a tensor one block takes at most; kir.DevicePiece is the least.
+// maxPiece is how many elements of a tensor one block takes at most; minPiece is the least.
 const maxPiece = 1 << 16
 
 // Key is equal for calls that one launch can do together: kernels that do the same to every element of dense tensors of
@@ -118,7 +118,7 @@ func (m *many) tabulate() {
 	for _, c := range m.calls {
 		total += c.Kernel.Rows() * c.Kernel.RowElems()
 	}
-	m.piece = kir.DevicePiece
+	m.piece = minPiece
 	for m.piece < maxPiece && total/m.piece > 1056 {
 		m.piece *= 2
 	}
@@ -234,7 +234,7 @@ func (p *printer) manyPartials(m *many) {
 		in := p.k.Insts[n]
 		t := regType(in.DType)
 		a := partial{inst: n, at: p.workspace, copies: m.blocks}
-		p.workspace += kir.DeviceBytes(in.DType, 1, m.blocks)
+		p.workspace += partialBytes(in.DType, 1, m.blocks)
 		p.partials = append(p.partials, a)
 		p.line("GTC_SHARED(%s, room%d, [%d]);", t, n, blockThreads/32)
 		p.line("a%d = over_block<op_%s, %d>(a%d, room%d);", n, in.Fn, blockThreads/32, n, n)

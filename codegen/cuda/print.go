@@ -216,11 +216,11 @@ func regType(d dtype.DType) string {
 func (p *printer) partialOf(n, copies int) partial {
 	in := p.k.Insts[n]
 	par := p.k.Params[in.Param]
-	if limit := kir.DeviceCopies(par.Elems, p.k.Rows(), p.k.RowElems()); copies > limit && p.err == nil {
+	if limit := sumCopies(par.Elems, p.k.Rows(), p.k.RowElems()); copies > limit && p.err == nil {
 		p.err = fmt.Errorf("BUG: %d partial copies of an accumulator, planned are %d", copies, limit)
 	}
 	a := partial{inst: n, at: p.workspace, copies: copies}
-	p.workspace += kir.DeviceBytes(in.DType, par.Elems, copies)
+	p.workspace += partialBytes(in.DType, par.Elems, copies)
 	p.partials = append(p.partials, a)
 	return a
 }

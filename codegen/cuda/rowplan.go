@@ -32,7 +32,7 @@ func (p *printer) planRows() *rowPlan {
 	r.blocks = (rows + r.rows - 1) / r.rows
 	r.copies = r.blocks
 	for _, n := range p.accs() { // a grid of some 1024 threads for each multiprocessor goes through the rows
-		r.copies = min(r.copies, 132*1024/(r.lanes*r.rows), kir.DeviceCopies(p.k.Params[p.k.Insts[n].Param].Elems, rows, elems))
+		r.copies = min(r.copies, 132*1024/(r.lanes*r.rows), sumCopies(p.k.Params[p.k.Insts[n].Param].Elems, rows, elems))
 	}
 	return r
 }

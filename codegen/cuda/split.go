@@ -16,7 +16,7 @@ func (p *printer) pieces() int {
 	if !p.has("reduce") || p.has("acc") || !p.k.Row[lastDim(p.k)] {
 		return 1
 	}
-	return kir.DeviceSplit(p.k.Rows(), p.k.RowElems())
+	return rowPieces(p.k.Rows(), p.k.RowElems())
 }
 
 // lastDim is the innermost dim that has a size.
@@ -34,7 +34,7 @@ func (p *printer) splitRows(pieces int) {
 	for n, in := range p.k.Insts {
 		if in.Op == "reduce" {
 			at[n] = p.workspace
-			p.workspace += kir.DeviceBytes(in.DType, p.k.Rows(), pieces)
+			p.workspace += partialBytes(in.DType, p.k.Rows(), pieces)
 		}
 	}
 	used, _, all := p.stages(nil)

@@ -20,15 +20,15 @@ import (
 
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
-	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
+	gpu "github.com/gtc-compiler/gtc/target/cuda"
 )
 
 // What images are made for besides chips (sm_90).
 const (
-	Host   = pass.Host // this processor, through the stand-in of a GPU
-	Source = "source"  // whatever compiles the text at the first start
+	Host   = gpu.Host // this processor, through the stand-in of a GPU
+	Source = "source" // whatever compiles the text at the first start
 )
 
 // Options say what to compile for and by what.
@@ -66,9 +66,9 @@ func New(o Options) (*Builder, error) {
 		o.Getenv = os.Getenv
 	}
 	if len(o.Archs) == 0 {
-		o.Archs = pass.DefaultArchs()
+		o.Archs = gpu.Target.Traits().Chips
 	}
-	if err := pass.CheckArchs(o.Archs); err != nil {
+	if err := gpu.Target.CheckChips(o.Archs); err != nil {
 		return nil, err
 	}
 	b := &Builder{o: o}
@@ -99,7 +99,7 @@ func (b *Builder) known(l *nvrtc.Library) error {
 		return nil // an odd library: compiling tells
 	}
 	for _, a := range b.o.Archs {
-		if n := pass.Capability(a); !slices.Contains(have, n) {
+		if n := gpu.Capability(a); !slices.Contains(have, n) {
 			return fmt.Errorf("--arch %s: %s (CUDA %d.%d) compiles for %s", a, filepath.Base(l.Path), l.Major, l.Minor, smList(have))
 		}
 	}
@@ -145,7 +145,7 @@ func (b *Builder) Images() []rank.Image {
 	latest := 0
 	for _, a := range b.o.Archs {
 		list = append(list, rank.Image{Arch: a, File: "kernels." + a + ".bin"})
-		latest = max(latest, pass.Capability(a))
+		latest = max(latest, gpu.Capability(a))
 	}
 	ptx := fmt.Sprintf("compute_%d", latest)
 	return append(list, rank.Image{Arch: ptx, File: "kernels." + ptx + ".bin"})

@@ -107,7 +107,7 @@ func named(text, name string) string { return strings.Replace(text, "NAME(", nam
 
 // gpuTemplate makes cl, a call of a template with its pointers and integers, one of the template's kernels for GPUs.
 func (g *generator) gpuTemplate(op *ir.Op, impl kir.Impl, cl *call) error {
-	c := g.gpu.target.Options.Call(op, impl)
+	c := cuda.Call(g.gpu.target.Options.Call(op, impl))
 	c.Ints = cl.ints
 	for _, a := range cl.args {
 		c.Align = append(c.Align, alignment(a))

@@ -15,6 +15,8 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/target"
+	"github.com/gtc-compiler/gtc/target/cpu"
 )
 
 // Source is a generated package: file contents by name, how many distinct kernels it has, and which C function,
@@ -99,7 +101,7 @@ type Program struct {
 func Generate(pkg string, t Target, programs ...Program) (*Source, error) {
 	g := &generator{kernels: map[string]string{}, params: map[string]int{},
 		launch: launchers{names: map[string]string{}, count: map[string]int{}}}
-	if t.Options != nil && t.Options.Cuda() {
+	if t.Options != nil && t.Options.Traits().Device {
 		g.gpu = &gpu{target: t, number: map[string]int{}}
 	}
 	src := &Source{Files: map[string][]byte{}, Makers: map[*ir.Value]string{}, Launches: map[string][]abi.Launch{}}
@@ -257,7 +259,7 @@ func (g *generator) group(grp group.Group, outs []*ir.Value) ([]call, error) {
 
 func (g *generator) targetName() string {
 	if g.gpu != nil {
-		return g.gpu.target.Options.TargetName()
+		return g.gpu.target.Options.Traits().Title
 	}
 	return "CPU"
 }
@@ -337,7 +339,7 @@ func (g *generator) templateCall(op *ir.Op, impl kir.Impl) (call, error) {
 		return cl, g.gpuTemplate(op, impl, &cl)
 	}
 	cl.args = append(cl.args, arg{offset: g.plan.Workspace})
-	name, more, ok := pass.CPUForm(op, impl)
+	name, more, ok := cpu.Form(target.CallOf(op, impl))
 	if !ok {
 		return cl, ir.Errorf(op.Loc, "BUG: the CPU target has no kernel for %s", op)
 	}

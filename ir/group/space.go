@@ -329,30 +329,3 @@ func (l Level) AtOperand(op *ir.Op) Level {
 	}
 	return l
 }
-
-// DeviceBytes is the scratch memory that the group takes on a GPU at most.
-func (s *Space) DeviceBytes() int {
-	n := 0
-	rows, elems := s.Rows()
-	for v, l := range s.Level {
-		switch d := v.Type.DType; {
-		case l == Acc:
-			n += kir.DeviceBytes(d, v.Type.Elems(), kir.DeviceCopies(v.Type.Elems(), rows, elems))
-		case l == Row && kir.DeviceSplit(rows, elems) > 1:
-			n += kir.DeviceBytes(d, rows, kir.DeviceSplit(rows, elems))
-		}
-	}
-	return n
-}
-
-// DeviceSums is the scratch memory of the group's sums into one number when a GPU does them for many tensors in one launch.
-func (s *Space) DeviceSums() int {
-	n := 0
-	rows, elems := s.Rows()
-	for v, l := range s.Level {
-		if l == Acc && v.Type.Elems() == 1 {
-			n += kir.DeviceBytes(v.Type.DType, 1, (rows*elems+kir.DevicePiece-1)/kir.DevicePiece)
-		}
-	}
-	return n
-}

@@ -1,7 +1,7 @@
 // Package epilogue has matrix products do what follows them: activations, their derivatives in the backward, sums with a residual
 // or with what earlier micro-batches gave, and the gradient of a bias, which is a sum over what the product reads anyway. A product
 // of a GPU ends with its result in registers, where all that costs nothing, while a kernel of its own would read and write the
-// tensor again. Only for the CUDA target.
+// tensor again. Only for targets that have such products (target.Traits).
 //
 // # Design
 //
@@ -24,7 +24,7 @@ import (
 // Run rewrites every function.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	if !c.Opt.Cuda() {
+	if !c.Traits().ProductEnds {
 		return nil
 	}
 	for _, f := range c.Module.Funcs {
@@ -53,11 +53,12 @@ type finder struct {
 	first   map[*ir.Value]int      // the position of the first op that reads it
 	readers map[*ir.Value][]*ir.Op // products that read it
 	tensor  bool                   // products of f32 run in tensor cores too
+	own     int64                  // up to how many operations the target's own kernels do a product in tensor cores well
 }
 
 func newFinder(c *pass.Context, f *ir.Func) *finder {
 	fi := &finder{pos: map[*ir.Op]int{}, uses: map[*ir.Value]int{}, first: map[*ir.Value]int{}, readers: map[*ir.Value][]*ir.Op{},
-		tensor: c.Opt.Compute() == "tf32"}
+		tensor: c.Opt.Compute() == "tf32", own: c.Traits().OwnProduct}
 	for i, op := range f.Ops {
 		fi.pos[op] = i
 		for k, v := range op.In {
@@ -102,12 +103,9 @@ func isProduct(op *ir.Op) bool {
 	return (d == dtype.F32 || d == dtype.BF16 || d == dtype.F16) && op.Out[0].Type.Elems() > 0 && op.In[0].Type.Elems() > 0
 }
 
-// small is the number of multiplications up to which a product is soon done by any kernel: some 10 us of an H100's tensor cores.
-const small = 2 << 30
-
 // ours reports whether gtc's own kernel does p well, so that the end may be one that the library lacks.
 func (fi *finder) ours(p *ir.Op) bool {
-	return p.In[0].Type.DType == dtype.F32 && !fi.tensor || cost.Flops(p) <= 2*small
+	return p.In[0].Type.DType == dtype.F32 && !fi.tensor || cost.Flops(p) <= fi.own
 }
 
 // before reports whether v exists where op stands.

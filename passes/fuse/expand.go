@@ -57,7 +57,7 @@ func expand(c *pass.Context, f *ir.Func) (err error) {
 		err := expandOp(c, b, op, subst)
 		var lacks *noKernel
 		if errors.As(err, &lacks) {
-			missing = append(missing, ir.Errorf(op.Loc, "the %s target has no kernel for %s", c.Opt.TargetName(), lacks.op))
+			missing = append(missing, ir.Errorf(op.Loc, "the %s target has no kernel for %s", c.Traits().Title, lacks.op))
 			b.F.Ops = append(b.F.Ops, op) // as if it had one: the next may lack one, too
 		} else if err != nil {
 			return err

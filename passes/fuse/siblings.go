@@ -19,7 +19,7 @@ const (
 // gradients of a norm's input, weight and bias all read the gradient of its output, which then travels from memory once. On
 // the CPU the caches see to that; GPUs have none of that size.
 func (fu *fuser) siblings() {
-	if !fu.c.Opt.Cuda() {
+	if !fu.c.Traits().JoinReaders {
 		return
 	}
 	readers := map[*ir.Value][]*node{}
@@ -90,5 +90,5 @@ func points(s *group.Space) int {
 // early reports whether a group comes before all others, whatever reads it: casts of parameters, which a GPU does in one launch
 // when they follow each other. Their results are needed until the backward anyway.
 func (fu *fuser) early(n *node) bool {
-	return fu.c.Opt.Cuda() && len(n.ops) == 1 && n.ops[0].Def == ops.CastDef && n.ops[0].In[0].Op == nil && n.ops[0].In[0].Role == ir.Param
+	return fu.c.Traits().JoinCalls && len(n.ops) == 1 && n.ops[0].Def == ops.CastDef && n.ops[0].In[0].Op == nil && n.ops[0].In[0].Role == ir.Param
 }

@@ -244,21 +244,21 @@ func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
 		}
 	}
 	first, last := pos, fn.lastRead(v)
-	if fn.p.c.Opt.Cuda() && v.Type.Bytes() <= abi.Align { // numbers have places of their own, so that they may be made together
+	if fn.p.c.Traits().JoinCalls && v.Type.Bytes() <= abi.Align { // numbers have places of their own, so that they may be made together
 		first, last = 0, len(fn.groups)
 	}
 	fn.newBlock([]*ir.Value{v}, first, last)
 }
 
 // mayTakeOver reports whether the kernel of g may write v where it reads something else: fused ones that write v in full, and
-// on GPUs, whose memory is short, templates that say so.
+// where memory is short, templates that say so.
 func (fn *funcPlan) mayTakeOver(g group.Group, v *ir.Value) bool {
 	if s := fn.space(g); s != nil {
 		return s.Level[v] == group.Full
 	}
 	op := g.Ops[0]
 	impl := group.Impl(op)
-	if !fn.p.c.Opt.Cuda() || impl.Kind != kir.Template || impl.InPlace == 0 || v != op.Out[impl.InPlaceOut] {
+	if !fn.p.c.Traits().InPlace || impl.Kind != kir.Template || impl.InPlace == 0 || v != op.Out[impl.InPlaceOut] {
 		return false
 	}
 	in := op.In[impl.InPlace-1]

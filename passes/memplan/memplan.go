@@ -226,7 +226,7 @@ func workspace(opt *pass.Options, f *ir.Func) (int, error) {
 		n := 0
 		switch {
 		case impl.Kind == kir.Template:
-			w, err := opt.Workspace(g.Ops[0], impl)
+			w, err := opt.On().Workspace(opt.Call(g.Ops[0], impl))
 			if err != nil {
 				return 0, fmt.Errorf("%s: %w", g.Ops[0].Def.Name, err)
 			}
@@ -236,10 +236,8 @@ func workspace(opt *pass.Options, f *ir.Func) (int, error) {
 			if !ok {
 				return 0, fmt.Errorf("BUG: group %d of @%s does not share an iteration space\n%s", g.ID, f.Name, f)
 			}
-			if n = s.WorkBytes(); opt.Cuda() {
-				n = s.DeviceBytes()
-				sums += s.DeviceSums()
-			}
+			alone, joined := opt.On().Scratch(s)
+			n, sums = alone, sums+joined
 		}
 		most = max(most, align(n), align(sums))
 	}

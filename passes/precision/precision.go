@@ -24,7 +24,7 @@
 // widen a result; autocast promotes them. Chains of elementwise ops that nothing else reads are not rounded in between. A norm or
 // softmax of narrow values is stored narrow.
 //
-// tf32 is no type of the IR: the CUDA target's products of f32 read it off the options (pass.Options.Compute).
+// tf32 is no type of the IR: products of f32 read it off the options (pass.Options.Compute).
 package precision
 
 import (
@@ -61,8 +61,8 @@ func Run(c *pass.Context) (err error) {
 	switch {
 	case to == dtype.Invalid:
 		return ir.Errorf(ir.Loc{}, "unknown precision %q", c.Opt.Precision).Note("known are fp32, tf32, bf16, fp16")
-	case c.Opt.Precision == TF32 && !c.Opt.Cuda():
-		c.Remark(nil, "warning: --precision tf32 is fp32 on the CPU, which has no shorter multiplication of f32")
+	case c.Opt.Precision == TF32 && !c.Traits().TF32:
+		c.Remark(nil, "warning: --precision tf32 is fp32 on the %s, which has no shorter multiplication of f32", c.Traits().Title)
 	}
 	if to == dtype.F32 {
 		return nil

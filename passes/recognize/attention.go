@@ -66,7 +66,7 @@ func (m *matcher) attention(b *ir.Builder, op *ir.Op) *ir.Value {
 // dropout is the dropout that makes v, where the target's kernels have it: it draws the same numbers inside attention.
 func (m *matcher) dropout(v *ir.Value) *ir.Op {
 	d := algebra.Made(v, ops.DropoutDef)
-	if d == nil || !m.c.Opt.Cuda() || d.Attrs.(ops.DropoutAttrs).P == 0 || !m.single(d.In[0]) {
+	if d == nil || !m.c.Traits().AttentionDropout || d.Attrs.(ops.DropoutAttrs).P == 0 || !m.single(d.In[0]) {
 		return nil
 	}
 	return d

@@ -10,6 +10,7 @@ import (
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
+	target "github.com/gtc-compiler/gtc/target/cuda"
 )
 
 // TestNoSpills compiles all kernels of shared models: of a few for one chip each, with GTC_LONG=1 of all for sm_80 and sm_90, in
@@ -61,7 +62,7 @@ func TestNoSpills(t *testing.T) {
 func compilations(file string) (precisions, archs []string) {
 	switch base := filepath.Base(file); {
 	case os.Getenv("GTC_LONG") != "":
-		return []string{"fp32", "bf16"}, pass.DefaultArchs()
+		return []string{"fp32", "bf16"}, target.Target.Traits().Chips
 	case base == "gpt2_tiny.opt.onnx":
 		return []string{"bf16"}, []string{"sm_90"}
 	case base == "convnet_bn.onnx" || base == "lstm_lm.onnx":

@@ -16,6 +16,7 @@ import (
 	"github.com/gtc-compiler/gtc/compiler/check"
 	"github.com/gtc-compiler/gtc/kernels/cuda/standin"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	target "github.com/gtc-compiler/gtc/target/cuda"
 )
 
 const dir = "../../../shared/models"
@@ -46,7 +47,7 @@ func options(t *testing.T, file string) *check.Options {
 	o := &check.Options{Reference: filepath.Join(dir, name+".npz")}
 	o.Compile = compiler.Options{Model: file}
 	o.Compile.Pass.Target, o.Compile.Pass.IgnoreIndex = pass.CUDA, -100
-	o.Compile.Pass.Arch = pass.DefaultArchs()
+	o.Compile.Pass.Arch = target.Target.Traits().Chips
 	if err := check.Bind(&o.Compile, o.Reference); err != nil {
 		t.Fatal(err)
 	}

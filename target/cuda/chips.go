@@ -1,4 +1,4 @@
-package pass
+package cuda
 
 import (
 	"errors"
@@ -7,15 +7,11 @@ import (
 	"strings"
 )
 
-// Host as Options.Arch runs the kernels of target cuda on this processor, by a stand-in of the GPU and its driver.
+// Host as a chip runs the kernels of target cuda on this processor, by a stand-in of the GPU and its driver.
 const Host = "host"
 
-// DefaultArchs are the chips that programs of target cuda are compiled for unless others are named: A100 and H100. What is
-// compiled for the last runs on later ones, too.
-func DefaultArchs() []string { return []string{"sm_80", "sm_90"} }
-
-// MinCapability is the oldest chip: tensor cores with bf16, and asynchronous copies.
-const MinCapability = 80
+// minCapability is the oldest chip: tensor cores with bf16, and asynchronous copies.
+const minCapability = 80
 
 // Capability is 90 of sm_90, and of sm_90a; 0 for anything else.
 func Capability(arch string) int {
@@ -32,8 +28,8 @@ func Capability(arch string) int {
 	return n
 }
 
-// CheckArchs refuses what is no chip that programs can run on, without looking for a compiler.
-func CheckArchs(archs []string) error {
+// CheckChips refuses what is no chip that programs can run on, without looking for a compiler.
+func (gpu) CheckChips(archs []string) error {
 	for _, a := range archs {
 		switch n := Capability(a); {
 		case a == Host && len(archs) == 1:
@@ -41,8 +37,8 @@ func CheckArchs(archs []string) error {
 			return errors.New("--arch host stands alone: it is a processor without a GPU, for tests")
 		case n == 0 || strings.HasPrefix(a, "compute_"):
 			return fmt.Errorf("--arch %q: name chips as sm_80 (A100), sm_89 (L40), sm_90 (H100, H200), sm_100 (B200), ..., or host", a)
-		case n < MinCapability:
-			return fmt.Errorf("--arch %s: gtc's kernels need sm_%d or later (bf16 tensor cores)", a, MinCapability)
+		case n < minCapability:
+			return fmt.Errorf("--arch %s: gtc's kernels need sm_%d or later (bf16 tensor cores)", a, minCapability)
 		}
 	}
 	return nil

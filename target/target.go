@@ -1,0 +1,86 @@
+// Package target says what passes and code generation ask about the machine that programs are compiled for. Each target is a
+// package below this one, and a row in passes/pass; nothing else knows which there are.
+package target
+
+import (
+	"slices"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
+)
+
+// Target is a kind of machine. Fused kernels are the same for all until they are printed; hand-made ones (templates) a target may
+// lack, or have for some types only.
+type Target interface {
+	// Traits are what holds for every program.
+	Traits() *Traits
+	// Native reports whether there is a template for the call with the types that it has. Where there is none, passes take the op
+	// apart, compute it in f32 between casts, or refuse it.
+	Native(c Call) bool
+	// Workspace is the scratch memory that the call takes, in bytes. It is asked before there is a plan: Align is nil.
+	Workspace(c Call) (int, error)
+	// Scratch is the scratch memory of a fused kernel over s, in bytes: what it takes when it runs alone, and what its sums add to
+	// those of others when calls are joined (Traits.JoinCalls).
+	Scratch(s *group.Space) (alone, joined int)
+	// CheckChips refuses names that are none of the target's chips (--arch), before anything is looked for.
+	CheckChips(names []string) error
+}
+
+// Traits are what a target is and what it prefers. The zero value of a preference asks for nothing of a pass.
+type Traits struct {
+	Name  string // as --target has it
+	Title string // as errors have it: CPU, CUDA
+	About string // what the help says of it; "": the name says it
+
+	Device bool     // kernels are compiled apart from the program and launched on a device that has the arena in its memory
+	Chips  []string // that kernels are compiled for unless others are named; nil: for the machine at hand
+	Comm   []string // libraries by which its ranks can talk, besides those that all have
+
+	TF32             bool // products of f32 can run in tf32
+	AttentionDropout bool // templates of attention draw the dropout of the probabilities themselves
+	ProductEnds      bool // products do what follows them while their result is in registers (template GemmEnd)
+	JoinReaders      bool // groups that read one large value are merged, since no cache keeps it for the second
+	JoinCalls        bool // calls cost so much to start that those which do the same to different tensors become one
+	InPlace          bool // memory is short: templates write over an operand where they may (kir.Impl.InPlace)
+
+	// OwnProduct is up to how many operations a product in tensor cores is done well by the target's own kernels; larger ones
+	// are best left to a library, in whose words their ends must be. 0 where there is no library.
+	OwnProduct int64
+}
+
+// Call is a call of a template: what ir/ops says of the op (kir.Impl), and the types that it has.
+type Call struct {
+	Name    string
+	Ints    []int
+	Floats  []float64
+	Types   []dtype.DType // of each pointer, in the template's order, workspace excluded; Invalid where it is nil
+	Compute string        // f32, or tf32: products of f32 in tensor cores
+
+	// Align are the bytes, at most 64, that each pointer is a multiple of; nil while the program has no plan yet.
+	Align []int
+}
+
+// CallOf is op's call of its template, with products of f32 in f32.
+func CallOf(op *ir.Op, impl kir.Impl) Call {
+	return Call{Name: impl.Template, Ints: slices.Clone(impl.Ints), Floats: impl.Floats, Types: types(op, impl), Compute: "f32"}
+}
+
+// types are those of the pointers that op's template takes, in the template's order.
+func types(op *ir.Op, impl kir.Impl) []dtype.DType {
+	all := append(slices.Clone(op.In), op.Out...)
+	order := impl.Order
+	if order == nil {
+		for i := range all {
+			order = append(order, i)
+		}
+	}
+	list := make([]dtype.DType, len(order))
+	for i, n := range order {
+		if n >= 0 && n < len(all) && all[n] != nil {
+			list[i] = all[n].Type.DType
+		}
+	}
+	return list
+}
