@@ -52,6 +52,8 @@ type Rules struct {
 	Indexed func(b *Builder, op *Op, attrs any, in []*Value, first *Value) []*Value
 	// Samples gives small typical instances for the conformance test. Required.
 	Samples func(r *rand.Rand) []Sample
+	// Facts is what passes ask besides.
+	Facts
 	// Precision is the autocast rule: "" follow the operands, "keep" in f32, "low" runs in bf16/f16.
 	Precision string
 	// Collective names the mesh operation for ops that talk to other ranks ("all_reduce", …).

@@ -135,8 +135,8 @@ func opsCommand() *cobra.Command {
 	var fromONNX bool
 	cmd := &cobra.Command{
 		Use: "ops", Short: "List the ops and their rules, or the ONNX operators that are imported",
-		Long: `List gtc's own ops with the rules that each has: gradient, evaluation, sharding, kernel. With --onnx, list the operators
-of ONNX that a model may hold, one a line; those of com.microsoft have that name before them.`,
+		Long: `List gtc's own ops with the rules that each has: gradient, evaluation, sharding, kernel, and facts such as in which operands
+it is linear. With --onnx, list the operators of ONNX that a model may hold, one a line; those of com.microsoft have that name before them.`,
 		Example: "  gtc ops --onnx | grep Conv",
 		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: command(func(cmd *cobra.Command, args []string) error {

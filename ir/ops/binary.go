@@ -107,40 +107,43 @@ func binU(f func(x, y uint64) uint64) func(any, []uint64) uint64 {
 }
 
 func init() {
-	pointwise(AddDef, pw{n: 2, doc: "x + y", takes: numbers,
+	pointwise(AddDef, pw{n: 2, doc: "x + y", takes: numbers, facts: ir.Facts{Linear: linear([]int{0, 1}), Adds: true, Commutes: true},
 		f: bin(func(x, y float64) float64 { return x + y }), i: binI(func(x, y int64) int64 { return x + y }),
 		vjp: func(_ *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{dy, dy} }})
-	pointwise(SubDef, pw{n: 2, doc: "x - y", takes: numbers,
+	pointwise(SubDef, pw{n: 2, doc: "x - y", takes: numbers, facts: ir.Facts{Linear: linear([]int{0, 1})},
 		f: bin(func(x, y float64) float64 { return x - y }), i: binI(func(x, y int64) int64 { return x - y }),
 		vjp: func(b *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{dy, Neg(b, dy)} }})
-	pointwise(MulDef, pw{n: 2, doc: "x * y", takes: numbers,
+	pointwise(MulDef, pw{n: 2, doc: "x * y", takes: numbers, facts: ir.Facts{Linear: linear([]int{0}, []int{1}), Commutes: true},
 		f: bin(func(x, y float64) float64 { return x * y }), i: binI(func(x, y int64) int64 { return x * y }),
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			return []*ir.Value{Mul(b, dy, op.In[1]), Mul(b, dy, op.In[0])}
 		}})
-	pointwise(DivDef, pw{n: 2, doc: "x / y; integers truncate towards zero", takes: numbers, fill: awayFrom(0),
+	pointwise(DivDef, pw{n: 2, doc: "x / y; integers truncate towards zero", takes: numbers, fill: awayFrom(0), facts: ir.Facts{Linear: ofFloats([]int{0}), Zero: [][]int{{0}}},
 		f: bin(func(x, y float64) float64 { return x / y }), i: binI(quotient), u: binU(quotientU),
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			dx := Div(b, dy, op.In[1])
 			return []*ir.Value{dx, Neg(b, Mul(b, dx, op.Out[0]))}
 		}})
 	pointwise(PowDef, pw{n: 2, doc: "x to the y", keep: true, fill: positive, f: bin(math.Pow), vjp: powVJP})
-	pointwise(MaximumDef, pw{n: 2, doc: "the greater of x and y", takes: numbers, kir: "max",
+	pointwise(MaximumDef, pw{n: 2, doc: "the greater of x and y", takes: numbers, kir: "max", facts: ir.Facts{Commutes: true},
 		f: bin(func(x, y float64) float64 { return max(x, y) }), i: binI(func(x, y int64) int64 { return max(x, y) }),
 		u:   binU(func(x, y uint64) uint64 { return max(x, y) }),
 		vjp: chooseVJP(Gt)})
-	pointwise(MinimumDef, pw{n: 2, doc: "the lesser of x and y", takes: numbers, kir: "min",
+	pointwise(MinimumDef, pw{n: 2, doc: "the lesser of x and y", takes: numbers, kir: "min", facts: ir.Facts{Commutes: true},
 		f: bin(func(x, y float64) float64 { return min(x, y) }), i: binI(func(x, y int64) int64 { return min(x, y) }),
 		u:   binU(func(x, y uint64) uint64 { return min(x, y) }),
 		vjp: chooseVJP(Lt)})
 	pointwise(ModDef, pw{n: 2, doc: "remainder of x/y", takes: numbers, attrs: ModAttrs{}, fill: offMultiples,
 		try: []any{ModAttrs{}, ModAttrs{true}}, f: modF, i: modI, u: binU(modU), expr: modExpr, vjp: modVJP})
 	pointwise(AndDef, pw{n: 2, doc: "logical and; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
-		i: binI(func(x, y int64) int64 { return x & y })})
+		facts: ir.Facts{Zero: [][]int{{0}, {1}}, Commutes: true},
+		i:     binI(func(x, y int64) int64 { return x & y })})
 	pointwise(OrDef, pw{n: 2, doc: "logical or; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
-		i: binI(func(x, y int64) int64 { return x | y })})
+		facts: ir.Facts{Commutes: true},
+		i:     binI(func(x, y int64) int64 { return x | y })})
 	pointwise(XorDef, pw{n: 2, doc: "logical exclusive or; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
-		i: binI(func(x, y int64) int64 { return x ^ y })})
+		facts: ir.Facts{Commutes: true},
+		i:     binI(func(x, y int64) int64 { return x ^ y })})
 	compare(EqDef, "x == y", all, func(c int, nan bool) bool { return c == 0 && !nan })
 	compare(NeDef, "x != y", all, func(c int, nan bool) bool { return c != 0 || nan })
 	compare(LtDef, "x < y", numbers, func(c int, nan bool) bool { return c < 0 && !nan })

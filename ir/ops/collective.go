@@ -125,6 +125,12 @@ func split(t ir.Type, dim, size int) ([]ir.Type, error) {
 
 func init() {
 	AllReduceDef.Define(ir.Rules{Attrs: AllReduceAttrs{}, Operands: -1, Collective: "all_reduce",
+		Facts: ir.Facts{Linear: func(op *ir.Op) [][]int {
+			if op.Attrs.(AllReduceAttrs).Op != "sum" {
+				return nil
+			}
+			return linearInAll(op)
+		}},
 		Doc:    "operands combined by Op over the ranks along Axis",
 		NoGrad: "made after differentiation", Samples: samples(sample(AllReduceAttrs{"dp", "sum"}, []int{4}, []int{2, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {

@@ -84,6 +84,9 @@ func conform(t *testing.T, x *instance, r *rand.Rand) {
 	if n := cost.Flops(x.op); n < 0 || cost.Bytes(x.op) < 0 {
 		t.Errorf("%s takes %d operations, moves %d bytes", x.op, n, cost.Bytes(x.op))
 	}
+	if err := checkFacts(x, x.op.Def.Rules.Facts, r); err != nil {
+		t.Errorf("%v\n%s", err, x.op)
+	}
 	if x.op.Def.Rules.Collective != "" {
 		return
 	}

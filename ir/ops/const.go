@@ -54,6 +54,14 @@ func Uniform(v *ir.Value) (float64, bool) {
 	return 0, false
 }
 
+// Literal is the tensor that op, a constant, is; nil for any other op.
+func Literal(op *ir.Op) *ir.Tensor {
+	if a, ok := op.Attrs.(ConstAttrs); ok {
+		return a.Value
+	}
+	return nil
+}
+
 func init() {
 	defineConst()
 	defineIota()

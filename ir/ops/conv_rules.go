@@ -11,6 +11,7 @@ import (
 func init() {
 	ConvDef.Define(ir.Rules{
 		Attrs: ConvAttrs{}, Operands: 2, Optional: 1, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
+		Facts: ir.Facts{Linear: bilinear},
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.y...)}, err
@@ -38,6 +39,7 @@ func init() {
 	})
 	ConvInputGradDef.Define(ir.Rules{
 		Attrs: ConvInputGradAttrs{}, Operands: 2, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
+		Facts: ir.Facts{Linear: bilinear},
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.x...)}, err
@@ -57,6 +59,7 @@ func init() {
 	})
 	ConvWeightGradDef.Define(ir.Rules{
 		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
+		Facts: ir.Facts{Linear: bilinear},
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			if err != nil {

@@ -51,7 +51,7 @@ func back(b *ir.Builder, x *ir.Value, dim, n int) *ir.Value {
 
 func defineGather() {
 	GatherDef.Define(ir.Rules{
-		Attrs: GatherAttrs{}, Operands: 2, Infer: inferGather,
+		Attrs: GatherAttrs{}, Operands: 2, Infer: inferGather, Facts: ir.Facts{Move: ir.LooksUp},
 		Doc: "numpy's take along Dim: rows of operand 0 at the indices of operand 1",
 		Factors: func(op *ir.Op) factor.Rule {
 			var m ruleMaker
@@ -150,7 +150,7 @@ func gatherImpl(op *ir.Op) kir.Impl {
 
 func defineScatterAdd() {
 	ScatterAddDef.Define(ir.Rules{
-		Attrs: ScatterAddAttrs{}, Operands: 2, Infer: inferScatterAdd, Precision: "keep",
+		Attrs: ScatterAddAttrs{}, Operands: 2, Infer: inferScatterAdd, Precision: "keep", Facts: ir.Facts{Linear: linear([]int{1})},
 		Doc: "zeros with operand 1 added at the indices of operand 0 along Dim",
 		Factors: func(op *ir.Op) factor.Rule {
 			var m ruleMaker
@@ -310,7 +310,7 @@ func defineGatherElements() {
 
 func defineScatterElementsAdd() {
 	ScatterElementsAddDef.Define(ir.Rules{
-		Attrs: ScatterElementsAddAttrs{}, Operands: 2, Precision: "keep",
+		Attrs: ScatterElementsAddAttrs{}, Operands: 2, Precision: "keep", Facts: ir.Facts{Linear: linear([]int{1})},
 		Doc: "zeros of Dims with operand 1 added at the indices of operand 0 along Dim",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			idx, upd, a := op.In[0].Type, op.In[1].Type, op.Attrs.(ScatterElementsAddAttrs)

@@ -11,7 +11,7 @@ import (
 
 func init() {
 	MatMulDef.Define(ir.Rules{
-		Attrs: MatMulAttrs{}, Operands: 2, Optional: 1, Precision: "low",
+		Attrs: MatMulAttrs{}, Operands: 2, Optional: 1, Precision: "low", Facts: ir.Facts{Linear: bilinear},
 		Doc:     "matrix product of the last two dims, plus an optional bias row",
 		Infer:   inferMatMul,
 		Factors: matMulRule,

@@ -14,12 +14,14 @@ func init() {
 	}
 	ln := rules(1, 2, "layer normalisation over the trailing dims, with the saved mean and 1/std")
 	ln.Eval, ln.Decompose, ln.VJP, ln.Samples = evalLayerNorm, layerNormParts, layerNormVJP, layerNormSamples
+	ln.Over = "normalises over"
 	LayerNormDef.Define(ln)
 	lg := rules(4, 1, "gradients of layer_norm in x, g and bias")
 	lg.Eval, lg.Decompose, lg.Samples = evalLayerNormGrad, layerNormGradParts, layerNormGradSamples
 	LayerNormGradDef.Define(lg)
 	rn := rules(1, 1, "division by the root mean square over the trailing dims, and the saved 1/rms")
 	rn.Eval, rn.Decompose, rn.VJP, rn.Samples = evalRMSNorm, rmsNormParts, rmsNormVJP, rmsNormSamples
+	rn.Over = "normalises over"
 	RMSNormDef.Define(rn)
 	rg := rules(3, 1, "gradients of rms_norm in x and g")
 	rg.Eval, rg.Decompose, rg.Samples = evalRMSNormGrad, rmsNormGradParts, rmsNormGradSamples

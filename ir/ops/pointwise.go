@@ -60,6 +60,7 @@ type pw struct {
 	vjp    func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value // of one result
 	noGrad string                                                   // why there is no vjp
 	keep   bool                                                     // autocast keeps it in f32
+	facts  ir.Facts                                                 // see there
 	try    []any                                                    // attributes to sample, nil: the zero value
 	fill   func(r *rand.Rand, in []*ir.Array)                       // of samples
 }
@@ -70,7 +71,7 @@ func pointwise(d *ir.Def, p pw) {
 		p.takes = floats
 	}
 	rules := ir.Rules{
-		Attrs: p.attrs, Operands: p.n, Doc: p.doc, NoGrad: p.noGrad,
+		Attrs: p.attrs, Operands: p.n, Doc: p.doc, NoGrad: p.noGrad, Facts: p.facts,
 		Infer:   func(op *ir.Op) ([]ir.Type, error) { return p.infer(op) },
 		Factors: pointwiseRule,
 		Eval:    one(func(op *ir.Op, in []*ir.Array) *ir.Array { return p.eval(op, in) }),

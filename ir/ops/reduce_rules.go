@@ -13,26 +13,27 @@ import (
 
 // reduction describes one of the four: how elements combine, and the gradient.
 type reduction struct {
-	doc  string
-	op   string // kir's and the collectives' name
-	kind factor.Kind
-	f    func(x, y float64) float64
-	i    func(x, y int64) int64
-	u    func(x, y uint64) uint64 // of u64, where the sign bit matters; nil: i
-	vjp  func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value
-	fill func(r *rand.Rand, in []*ir.Array)
-	keep string // the autocast rule
+	doc   string
+	op    string // kir's and the collectives' name
+	kind  factor.Kind
+	f     func(x, y float64) float64
+	i     func(x, y int64) int64
+	u     func(x, y uint64) uint64 // of u64, where the sign bit matters; nil: i
+	vjp   func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value
+	fill  func(r *rand.Rand, in []*ir.Array)
+	keep  string // the autocast rule
+	facts ir.Facts
 }
 
 func init() {
-	defineReduction(ReduceSumDef, reduction{doc: "sum", op: "sum", kind: factor.Sum, keep: "keep",
+	defineReduction(ReduceSumDef, reduction{doc: "sum", op: "sum", kind: factor.Sum, keep: "keep", facts: ir.Facts{Linear: linear([]int{0})},
 		f: func(x, y float64) float64 { return x + y }, i: func(x, y int64) int64 { return x + y },
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value { return Expand(b, dy, in(op, 0)) }})
-	defineReduction(ReduceMaxDef, reduction{doc: "greatest element", op: "max", kind: factor.Max,
+	defineReduction(ReduceMaxDef, reduction{doc: "greatest element", op: "max", kind: factor.Max, facts: ir.Facts{Unseen: less},
 		f: func(x, y float64) float64 { return max(x, y) }, i: func(x, y int64) int64 { return max(x, y) },
 		u:   func(x, y uint64) uint64 { return max(x, y) },
 		vjp: extremeVJP})
-	defineReduction(ReduceMinDef, reduction{doc: "least element", op: "min", kind: factor.Min,
+	defineReduction(ReduceMinDef, reduction{doc: "least element", op: "min", kind: factor.Min, facts: ir.Facts{Unseen: more},
 		f: func(x, y float64) float64 { return min(x, y) }, i: func(x, y int64) int64 { return min(x, y) },
 		u:   func(x, y uint64) uint64 { return min(x, y) },
 		vjp: extremeVJP})
@@ -44,7 +45,7 @@ func init() {
 
 func defineReduction(d *ir.Def, r reduction) {
 	d.Define(ir.Rules{
-		Attrs: ReduceAttrs{}, Operands: 1, Precision: r.keep,
+		Attrs: ReduceAttrs{}, Operands: 1, Precision: r.keep, Facts: r.facts,
 		Doc:   r.doc + " over Dims, which stay as size 1",
 		Infer: inferReduce,
 		Factors: func(op *ir.Op) factor.Rule {
@@ -153,6 +154,12 @@ func someZeros(r *rand.Rand, in []*ir.Array) {
 func defineArgmax() {
 	ArgmaxDef.Define(ir.Rules{
 		Attrs: ArgmaxAttrs{}, Operands: 1, NoGrad: "integer result",
+		Facts: ir.Facts{Over: "ranks", Unseen: func(op *ir.Op) int {
+			if op.Attrs.(ArgmaxAttrs).Least {
+				return more(op)
+			}
+			return less(op)
+		}},
 		Doc: "index of the first (Last: last) greatest (Least: least) element along Dim, NaN winning over all",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			t, dim := op.In[0].Type, op.Attrs.(ArgmaxAttrs).Dim

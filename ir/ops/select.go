@@ -38,6 +38,7 @@ func init() {
 func defineWhere() {
 	WhereDef.Define(ir.Rules{
 		Operands: 3, Doc: "operand 1 where operand 0 is true, else operand 2",
+		Facts: ir.Facts{Linear: linear([]int{1, 2}), Zero: [][]int{{0, 2}}},
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			c, t := op.In[0].Type, op.In[1].Type
 			if !c.Equal(t.With(dtype.Bool)) {
@@ -76,6 +77,7 @@ func defineWhere() {
 func defineCast() {
 	CastDef.Define(ir.Rules{
 		Attrs: CastAttrs{}, Operands: 1, Doc: "converted to element type To",
+		Facts: ir.Facts{Linear: ofFloats([]int{0}), Zero: [][]int{{0}}, Move: ir.Casts},
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			to := op.Attrs.(CastAttrs).To
 			if to == dtype.Invalid {

@@ -9,9 +9,11 @@ import (
 )
 
 func init() {
-	define := func(d *ir.Def, operands int, doc string, row func(out []float64, in [][]float64), decompose, vjp func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value) {
+	seen := ir.Facts{}
+	row := ir.Facts{Over: "takes a softmax over", Unseen: less}
+	define := func(d *ir.Def, operands int, facts ir.Facts, doc string, row func(out []float64, in [][]float64), decompose, vjp func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value) {
 		r := ir.Rules{
-			Attrs: SoftmaxAttrs{}, Operands: operands, Infer: inferSoftmax, Factors: softmaxRule, Precision: "keep", Doc: doc,
+			Attrs: SoftmaxAttrs{}, Operands: operands, Infer: inferSoftmax, Factors: softmaxRule, Precision: "keep", Doc: doc, Facts: facts,
 			Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
 				return []*ir.Array{byRow(in, op.Attrs.(SoftmaxAttrs).Dim, row)}
 			},
@@ -27,12 +29,12 @@ func init() {
 		}
 		d.Define(r)
 	}
-	define(SoftmaxDef, 1, "exp(x)/sum(exp(x)) over one dimension", softmaxRow, softmaxParts,
+	define(SoftmaxDef, 1, row, "exp(x)/sum(exp(x)) over one dimension", softmaxRow, softmaxParts,
 		func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value { return SoftmaxGrad(b, v[0], v[1], dim) })
-	define(LogSoftmaxDef, 1, "x - log(sum(exp(x))) over one dimension", logSoftmaxRow, logSoftmaxParts,
+	define(LogSoftmaxDef, 1, row, "x - log(sum(exp(x))) over one dimension", logSoftmaxRow, logSoftmaxParts,
 		func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value { return LogSoftmaxGrad(b, v[0], v[1], dim) })
-	define(SoftmaxGradDef, 2, "gradient of softmax from its result: y*(dy - sum(dy*y))", softmaxGradRow, softmaxGradParts, nil)
-	define(LogSoftmaxGradDef, 2, "gradient of log_softmax from its result: dy - exp(y)*sum(dy)", logSoftmaxGradRow, logSoftmaxGradParts, nil)
+	define(SoftmaxGradDef, 2, seen, "gradient of softmax from its result: y*(dy - sum(dy*y))", softmaxGradRow, softmaxGradParts, nil)
+	define(LogSoftmaxGradDef, 2, seen, "gradient of log_softmax from its result: dy - exp(y)*sum(dy)", logSoftmaxGradRow, logSoftmaxGradParts, nil)
 }
 
 func softmaxSamples(operands int) []ir.Sample {

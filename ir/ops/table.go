@@ -15,13 +15,13 @@ var kernelNames = [...]string{"none", "pointwise", "view", "reduce", "template",
 
 // Table lists every op with its rules, a line each, for "gtc ops": whether it has a gradient (vjp; parts when the
 // decomposition is differentiated; - for none), an evaluator, a decomposition, how kernels compute it, which kinds
-// of factor its dimension rule has over the samples, the autocast rule, and what it computes.
+// of factor its dimension rule has over the samples, the autocast rule, its facts (see ir.Facts), and what it computes.
 func Table() string {
 	var b strings.Builder
 	row := func(cells ...string) {
-		fmt.Fprintf(&b, "%-21s %-6s %-5s %-6s %-24s %-22s %-6s %s\n", cells[0], cells[1], cells[2], cells[3], cells[4], cells[5], cells[6], cells[7])
+		fmt.Fprintf(&b, "%-21s %-6s %-5s %-6s %-24s %-22s %-6s %-40s %s\n", cells[0], cells[1], cells[2], cells[3], cells[4], cells[5], cells[6], cells[7], cells[8])
 	}
-	row("op", "grad", "eval", "parts", "kernel", "factors", "cast", "meaning")
+	row("op", "grad", "eval", "parts", "kernel", "factors", "cast", "facts", "meaning")
 	for _, d := range ir.Defs() {
 		r := &d.Rules
 		doc := r.Doc
@@ -29,7 +29,7 @@ func Table() string {
 			doc += " (no gradient: " + r.NoGrad + ")"
 		}
 		kernel, factors := surveyed(d)
-		row(d.Name, gradCell(r), yes(r.Eval != nil), yes(r.Decompose != nil), kernel, factors, dash(r.Precision), doc)
+		row(d.Name, gradCell(r), yes(r.Eval != nil), yes(r.Decompose != nil), kernel, factors, dash(r.Precision), dash(facts(d)), doc)
 	}
 	return b.String()
 }
@@ -130,4 +130,43 @@ func sampleOp(d *ir.Def, s ir.Sample) *ir.Op {
 		in = append(in, v)
 	}
 	return b.EmitN(d, s.Attrs, in...)[0].Op
+}
+
+// facts tells those of d, as its samples show them: in which operands together it is linear, or zero where they are, and so on.
+func facts(d *ir.Def) string {
+	var list []string
+	note := func(s string) {
+		if !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	for _, s := range d.Rules.Samples(rand.New(rand.NewPCG(1, 1))) {
+		op := sampleOp(d, s)
+		for _, set := range op.Linear() {
+			note("linear:" + together(set))
+		}
+		if f := d.Rules.Unseen; f != nil {
+			note(map[int]string{-1: "unseen:less", 1: "unseen:more"}[f(op)])
+		}
+	}
+	for _, set := range d.Rules.Zero {
+		note("zero:" + together(set))
+	}
+	if m := d.Rules.Move; m != ir.Computes {
+		note(m.String())
+	}
+	for _, f := range []struct {
+		name string
+		is   bool
+	}{{"adds", d.Rules.Adds}, {"commutes", d.Rules.Commutes}, {"over", d.Rules.Over != ""}} {
+		if f.is {
+			note(f.name)
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// together is a set of operands in one word.
+func together(set []int) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(set), "[]"), " ", "+")
 }

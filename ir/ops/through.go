@@ -39,7 +39,7 @@ func Detach(b *ir.Builder, x *ir.Value) *ir.Value { return b.Emit(DetachDef, nil
 func straight(_ *ir.Builder, _ *ir.Op, dy []*ir.Value) []*ir.Value { return dy }
 
 func init() {
-	pointwise(DetachDef, pw{n: 1, doc: "x, through which no gradient passes", noGrad: "that is its meaning",
+	pointwise(DetachDef, pw{n: 1, doc: "x, through which no gradient passes", noGrad: "that is its meaning", facts: ir.Facts{Zero: [][]int{{0}}},
 		f:    func(_ any, x []float64) float64 { return x[0] },
 		expr: func(_ lit, _ any, x []*kir.Expr) *kir.Expr { return x[0] },
 	})

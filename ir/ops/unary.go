@@ -119,10 +119,10 @@ func flat(b *ir.Builder, op *ir.Op, _ *ir.Value) []*ir.Value {
 }
 
 func init() {
-	pointwise(NegDef, pw{n: 1, doc: "-x", takes: numbers,
+	pointwise(NegDef, pw{n: 1, doc: "-x", takes: numbers, facts: ir.Facts{Linear: linear([]int{0})},
 		f: un(func(x float64) float64 { return -x }), i: unI(func(x int64) int64 { return -x }),
 		vjp: func(b *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{Neg(b, dy)} }})
-	pointwise(AbsDef, pw{n: 1, doc: "|x|", takes: numbers, fill: awayFrom(0),
+	pointwise(AbsDef, pw{n: 1, doc: "|x|", takes: numbers, fill: awayFrom(0), facts: ir.Facts{Zero: [][]int{{0}}},
 		f: un(math.Abs), i: unI(func(x int64) int64 { return max(x, -x) }), u: unU(func(x uint64) uint64 { return x }),
 		vjp: times(func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Sign(b, x) })})
 	pointwise(SignDef, pw{n: 1, doc: "-1, 0 or 1", takes: numbers, fill: awayFrom(0), f: un(sign),
@@ -147,7 +147,7 @@ func init() {
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value { return oneMinus(b, Square(b, y)) })})
 	pointwise(SigmoidDef, pw{n: 1, doc: "1/(1+exp(-x))", f: un(sigmoid),
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value { return Mul(b, y, oneMinus(b, y)) })})
-	pointwise(ReluDef, pw{n: 1, doc: "max(x, 0)", takes: numbers, fill: awayFrom(0),
+	pointwise(ReluDef, pw{n: 1, doc: "max(x, 0)", takes: numbers, fill: awayFrom(0), facts: ir.Facts{Zero: [][]int{{0}}},
 		f: un(func(x float64) float64 { return max(x, 0) }), i: unI(func(x int64) int64 { return max(x, 0) }),
 		u: unU(func(x uint64) uint64 { return x }),
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
@@ -163,7 +163,7 @@ func init() {
 }
 
 func definePowers() {
-	pointwise(SqrtDef, pw{n: 1, doc: "square root", f: un(math.Sqrt), fill: positive,
+	pointwise(SqrtDef, pw{n: 1, doc: "square root", f: un(math.Sqrt), fill: positive, facts: ir.Facts{Zero: [][]int{{0}}},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			return []*ir.Value{Div(b, dy, MulScalar(b, op.Out[0], 2))}
 		}})

@@ -21,6 +21,7 @@ func init() {
 	loss.VJP = func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 		return []*ir.Value{XentGrad(b, op.In[0], op.In[1], dy[0], op.Attrs.(XentAttrs).IgnoreIndex), nil}
 	}
+	loss.Over, loss.Unseen = "takes a cross entropy over", less
 	XentDef.Define(loss)
 
 	grad := rules(3, "gradient of xent in the logits")

@@ -13,7 +13,6 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/factor"
 	"github.com/gtc-compiler/gtc/ir/kir"
-	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // Plan is how an op runs.
@@ -100,7 +99,7 @@ func meetsWhole(op *ir.Op, in []mesh.Sharding, axis string) bool {
 		if slices.Contains(s.Partial, axis) {
 			return true
 		}
-		if v := op.In[i]; (op.Def == ops.AddDef || op.Def == ops.SubDef) && v.Data && !repeated(v) &&
+		if v := op.In[i]; ofTerms(op) && v.Data && !repeated(v) &&
 			!slices.ContainsFunc(s.Dims, func(list []string) bool { return slices.Contains(list, axis) }) {
 			return true
 		}
@@ -116,12 +115,12 @@ func repeatedWithin(v *ir.Value, depth int) bool {
 	switch {
 	case v.Op == nil || depth == 0:
 		return false
-	case v.Op.Def == ops.ExpandDef || len(v.Op.In) == 0:
+	case v.Moved() == ir.Repeats || len(v.Op.In) == 0:
 		return true
 	case v.Op.Def.Rules.Impl == nil:
 		return false
 	}
-	if k := v.Op.Def.Rules.Impl(v.Op).Kind; k != kir.Pointwise && v.Op.Def != ops.ReshapeDef {
+	if k := v.Op.Def.Rules.Impl(v.Op).Kind; k != kir.Pointwise && v.Moved() != ir.Keeps {
 		return false
 	}
 	return !slices.ContainsFunc(v.Op.In, func(x *ir.Value) bool { return x != nil && !repeatedWithin(x, depth-1) })

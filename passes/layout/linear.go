@@ -5,6 +5,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
@@ -48,89 +49,76 @@ func (p *planner) shrinks() bool {
 		n += v.Type.Bytes()
 		most = max(most, v.Type.Bytes())
 	}
-	if p.op.Def == ops.ConcatDef {
-		most = n
-	}
-	switch p.op.Def {
-	case ops.PadDef:
-		most = max(padTimes*most, padBytes)
-	case ops.CastDef:
+	switch p.op.Move() {
+	case ir.Joins:
+		if most = n; len(p.op.In) == 1 {
+			most = max(padTimes*most, padBytes)
+		}
+	case ir.Casts:
 		most = max(most, scalarBytes)
 	}
 	return len(p.op.Out) == 1 && p.op.Out[0].Type.Bytes() <= most
 }
 
+// spreads reports whether op works element by element, moves elements, or adds them up, in one go or over ranks. Anything heavier
+// takes its operands whole: what it is given is read more than once.
+func spreads(op *ir.Op) bool {
+	r := &op.Def.Rules
+	if r.Impl == nil {
+		return r.Collective != ""
+	}
+	k := r.Impl(op).Kind
+	return k == kir.Pointwise || k == kir.View || k == kir.Reduce || k == kir.Assemble
+}
+
 // linear reports whether op on operands of which those that in calls partial are parts of sums gives parts of
 // the sum of its result.
 func linear(op *ir.Op, in []mesh.Sharding) bool {
-	parts := func(i int) bool { return len(in[i].Partial) > 0 }
-	switch op.Def {
-	case ops.NegDef, ops.ReshapeDef, ops.TransposeDef, ops.SliceDef, ops.ReduceSumDef:
-		return true
-	case ops.CastDef:
-		return op.In[0].Type.DType.IsFloat() && op.Out[0].Type.DType.IsFloat()
-	case ops.PadDef:
-		return op.Attrs.(ops.PadAttrs).Value == 0
-	case ops.AddDef, ops.SubDef, ops.ConcatDef:
-		for i := range op.In {
-			if !parts(i) {
+	return slices.ContainsFunc(op.Linear(), func(set []int) bool {
+		for i, v := range op.In {
+			parts := len(in[i].Partial) > 0
+			if slices.Contains(set, i) != parts || !parts && v != nil && v.Type.DType.IsFloat() && !constant(v) {
 				return false
 			}
 		}
 		return true
-	case ops.WhereDef:
-		return !parts(0) && parts(1) && parts(2)
-	case ops.MulDef:
-		return parts(0) && constant(op.In[1]) || parts(1) && constant(op.In[0])
-	case ops.DivDef:
-		return parts(0) && constant(op.In[1])
-	}
-	return false
+	}) && spreads(op)
+}
+
+// scales reports whether linear asks of operand i of op whether it is constant, as of factors.
+func scales(op *ir.Op, i int) bool {
+	return op.In[i].Type.DType.IsFloat() && slices.ContainsFunc(op.Linear(), func(set []int) bool { return !slices.Contains(set, i) }) && spreads(op)
+}
+
+// ofTerms reports whether op adds all its operands, or subtracts some.
+func ofTerms(op *ir.Op) bool {
+	sets := op.Linear()
+	return len(op.In) > 1 && len(sets) == 1 && len(sets[0]) == len(op.In) && op.Move() == ir.Computes
 }
 
 // constant reports whether v is known when the program is compiled: a constant, through views.
 func constant(v *ir.Value) bool {
-	for v.Op != nil {
-		switch v.Op.Def {
-		case ops.ConstDef:
-			return true
-		case ops.ReshapeDef, ops.ExpandDef, ops.TransposeDef, ops.SliceDef, ops.CastDef:
-			v = v.Op.In[0]
-		default:
-			return false
-		}
+	for v.Moved().OfOne() {
+		v = v.Op.In[0]
 	}
-	return false
+	return v.Op != nil && ops.Literal(v.Op) != nil
 }
 
 // Affine reports whether op's result is an affine function of its operands that total tells to be sums over the batch, the
 // others being the same whatever part of the batch is summed up: then it is the sum of what op makes of each part, when
 // what is added (see Added) is shared out among the parts.
 func Affine(op *ir.Op, total func(i int) bool) bool {
-	switch op.Def {
-	case ops.NegDef, ops.ReshapeDef, ops.TransposeDef, ops.SliceDef, ops.ExpandDef, ops.ReduceSumDef, ops.AddDef, ops.SubDef, ops.ConcatDef:
+	return slices.ContainsFunc(op.Linear(), func(set []int) bool {
+		for i := range op.In {
+			if total(i) && !slices.Contains(set, i) {
+				return false
+			}
+		}
 		return true
-	case ops.CastDef:
-		return op.In[0].Type.DType.IsFloat() && op.Out[0].Type.DType.IsFloat()
-	case ops.AllReduceDef:
-		return op.Attrs.(ops.AllReduceAttrs).Op == "sum"
-	case ops.WhereDef:
-		return !total(0)
-	case ops.MulDef:
-		return total(0) != total(1)
-	case ops.DivDef:
-		return !total(1)
-	}
-	return false
+	}) && spreads(op)
 }
 
 // Added reports whether operand i of op, of those that Affine takes, is added to the others or stands in their place.
 func Added(op *ir.Op, i int) bool {
-	switch op.Def {
-	case ops.AddDef, ops.SubDef, ops.ConcatDef:
-		return true
-	case ops.WhereDef:
-		return i > 0
-	}
-	return false
+	return slices.ContainsFunc(op.Linear(), func(set []int) bool { return len(set) > 1 && slices.Contains(set, i) })
 }

@@ -124,10 +124,10 @@ func (t *Trace) Uniform(v *ir.Value, d int) bool {
 
 func (t *Trace) findUniform(v *ir.Value, d int) bool {
 	op := v.Op
-	switch op.Def {
-	case ops.ConstDef:
-		return repeats(op.Attrs.(ops.ConstAttrs).Value, d)
-	case ops.ExpandDef:
+	if c := ops.Literal(op); c != nil {
+		return repeats(c, d)
+	}
+	if op.Move() == ir.Repeats {
 		in := op.In[0]
 		return in.Type.Dims[d] == 1 || t.Uniform(in, d)
 	}

@@ -19,9 +19,6 @@ type Hole struct {
 // enough is a number that no ordinary one exceeds, nor those of half precision.
 const enough = 6e4
 
-// fills are the ops on a row of samples that do not see an element which is less than any other, by operand 0.
-var fills = map[*ir.Def]int{ops.SoftmaxDef: -1, ops.LogSoftmaxDef: -1, ops.XentDef: -1, ops.ReduceMaxDef: -1, ops.ReduceMinDef: 1}
-
 // Hole is the first one of op that a mask would close; false where there is none, or where op needs more than that. The layouts of the
 // operands must be known (Reach).
 func (s *Facts) Hole(op *ir.Op) (Hole, bool) {
@@ -35,11 +32,10 @@ func (s *Facts) Hole(op *ir.Op) (Hole, bool) {
 		}
 		switch fill := filling(op); {
 		case w.rule.Factors[f].Kind == factor.Sum && !w.terms(f):
-			switch op.Def {
-			case ops.ReduceSumDef, ops.MatMulDef:
-				return Hole{Operand: 0, Dims: w.dims(0, f)}, true
-			case ops.ScatterAddDef, ops.ScatterElementsAddDef:
-				return Hole{Operand: 1, Dims: w.dims(1, f)}, true
+			for _, set := range op.Linear() {
+				if i := w.along(set, f); len(i) > 0 {
+					return Hole{Operand: i[0], Dims: w.dims(i[0], f)}, true
+				}
 			}
 		case w.rule.Factors[f].Kind != factor.Free && w.rule.Factors[f].Kind != factor.Sum && fill != 0 && op.In[0].Type.DType.IsFloat() && !w.filled(f):
 			return Hole{Operand: 0, Dims: w.dims(0, f), Fill: fill}, true
@@ -50,12 +46,15 @@ func (s *Facts) Hole(op *ir.Op) (Hole, bool) {
 
 // filling is what op does not see along the factor by which it reads several elements; 0 where it sees all.
 func filling(op *ir.Op) int {
-	if a, ok := op.Attrs.(ops.ArgmaxAttrs); ok && a.Least {
-		return 1
-	} else if ok {
-		return -1
+	if f := op.Def.Rules.Unseen; f != nil {
+		return f(op)
 	}
-	return fills[op.Def]
+	return 0
+}
+
+// along lists those operands of set that factor f is in.
+func (w *walk) along(set []int, f int) []int {
+	return slices.DeleteFunc(slices.Clone(set), func(i int) bool { return len(w.dims(i, f)) == 0 })
 }
 
 // dims are those of operand i that factor f is in.

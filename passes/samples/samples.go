@@ -257,7 +257,7 @@ func (s *Facts) grown(op *ir.Op) *Meeting {
 			n := v.Type.Dims[d]
 			switch {
 			case !grows || hasSamples(s.at[v][d]):
-			case n%s.Batch == 0 && (op.Def == ops.ConstDef || op.Def == ops.IotaDef || op.Def == ops.ExpandDef):
+			case n%s.Batch == 0 && (len(op.In) == 0 || op.Move() == ir.Repeats):
 				s.at[v] = slices.Clone(s.at[v])
 				s.at[v][d] = joined([]Part{{s.Batch, 1, false}, {n / s.Batch, 0, false}})
 			default:
@@ -326,7 +326,7 @@ func (w *walk) operands() *Meeting {
 
 // repeated reports whether v repeats one number along dim d.
 func repeated(v *ir.Value, d int) bool {
-	return v.Op != nil && v.Op.Def == ops.ExpandDef && v.Op.In[0].Type.Dims[d] == 1
+	return v.Moved() == ir.Repeats && v.Op.In[0].Type.Dims[d] == 1
 }
 
 // laidOut reports whether all factors of a dim have parts.
@@ -417,16 +417,10 @@ func (w *walk) meets() *Meeting {
 	return nil
 }
 
-// whatFor says what ops need all samples for, if there are words for it.
-var whatFor = map[*ir.Def]string{
-	ops.XentDef: "takes a cross entropy over samples", ops.SoftmaxDef: "takes a softmax over samples", ops.LogSoftmaxDef: "takes a softmax over samples",
-	ops.TopKDef: "ranks samples", ops.ArgmaxDef: "ranks samples", ops.LayerNormDef: "normalises over samples", ops.RMSNormDef: "normalises over samples",
-}
-
 // all is a meeting at an op that needs every sample.
 func (s *Facts) all(op *ir.Op) *Meeting {
-	if text := whatFor[op.Def]; text != "" {
-		return &Meeting{op, text}
+	if over := op.Def.Rules.Over; over != "" {
+		return &Meeting{op, over + " samples"}
 	}
 	return &Meeting{op, "needs all samples at once"}
 }
@@ -435,15 +429,10 @@ var words = map[factor.Kind]string{factor.Max: "maximum", factor.Min: "minimum",
 
 // terms reports whether each term of a sum over factor f is zero where the sample's weight is.
 func (w *walk) terms(f int) bool {
-	switch w.op.Def {
-	case ops.ReduceSumDef:
-		return w.null[f][0]
-	case ops.MatMulDef:
-		return w.null[f][0] || w.null[f][1]
-	case ops.ScatterAddDef, ops.ScatterElementsAddDef:
-		return w.null[f][1]
-	}
-	return false
+	return slices.ContainsFunc(w.op.Linear(), func(set []int) bool {
+		along := w.along(set, f)
+		return len(along) > 0 && !slices.ContainsFunc(along, func(i int) bool { return !w.null[f][i] })
+	})
 }
 
 // batchNorm meets nothing where its rows are of samples and it is told by the weights which of them count, or where samples lie
@@ -489,21 +478,10 @@ func (w *walk) results() {
 
 // stays reports whether a result is zero along factor f where the sample's weight is.
 func (w *walk) stays(f int) bool {
-	null := func(i int) bool { return i < len(w.null[f]) && w.null[f][i] }
-	switch w.op.Def {
-	case ops.MulDef, ops.AndDef:
-		return null(0) || null(1)
-	case ops.MatMulDef:
-		return (null(0) || null(1)) && (len(w.op.In) < 3 || w.op.In[2] == nil)
-	case ops.AddDef, ops.SubDef:
-		return null(0) && null(1)
-	case ops.WhereDef:
-		return null(2) && (null(0) || null(1))
-	case ops.NegDef, ops.AbsDef, ops.CastDef, ops.ReshapeDef, ops.TransposeDef, ops.ExpandDef, ops.ReduceSumDef, ops.SliceDef,
-		ops.DivDef, ops.SqrtDef, ops.ReluDef, ops.DetachDef:
-		return null(0)
+	null := func(set []int) bool {
+		return !slices.ContainsFunc(set, func(i int) bool { return i >= len(w.null[f]) || !w.null[f][i] })
 	}
-	return false
+	return slices.ContainsFunc(w.op.Linear(), null) || slices.ContainsFunc(w.op.Def.Rules.Zero, null)
 }
 
 // adds is what a sum over samples does.

@@ -1,0 +1,67 @@
+package ir
+
+// Facts are what passes ask of an op that does not follow from its other rules. What is not stated is not known, and passes do
+// the safe thing. Each fact is checked by numbers on the op's samples (ir/ops/facts_test.go), and shown by "gtc ops".
+type Facts struct {
+	// Linear lists sets of operands: in those of one set together every result is linear, whatever the other operands
+	// are. [[0 1]] is x+y, [[0] [1]] is x*y.
+	Linear func(op *Op) [][]int
+	// Zero lists further sets of operands: where all those of one are zero the result is, as with the sets of Linear.
+	Zero [][]int
+	// Move says that the elements of the result are those of operands, and how they are moved.
+	Move Move
+	// Adds: the result is the sum of all operands, element by element.
+	Adds bool
+	// Commutes: the two operands may change places.
+	Commutes bool
+	// Unseen is -1 where an element of operand 0 that is less than any other, along a dimension that is reduced or needed whole,
+	// changes no other result; 1 where one that is more; nil or 0: each is seen.
+	Unseen func(op *Op) int
+	// Over says what is done with the elements of a dimension that is needed whole, before words that name them: "ranks".
+	Over string
+}
+
+// Move is how the elements of an op's result come from those of its operands.
+type Move uint8
+
+// The moves. Those up to Permutes keep every element of operand 0, each once.
+const (
+	Computes Move = iota // results are computed
+	Keeps                // the elements of operand 0 in their order, with other dims
+	Casts                // the elements of operand 0 in their places, in another element type
+	Permutes             // the elements of operand 0 in another order
+	Selects              // some elements of operand 0, none of them twice
+	Repeats              // operand 0 with dims of size 1 repeated
+	Joins                // all elements of all operands, and others that are all alike
+	LooksUp              // slices of operand 0 along a dim, chosen by integers
+)
+
+// OfOne reports whether the result holds nothing but elements of operand 0, whatever other operands say.
+func (m Move) OfOne() bool { return m >= Keeps && m <= Repeats }
+
+// Whole reports whether the result holds every element of operand 0 once, and nothing else.
+func (m Move) Whole() bool { return m >= Keeps && m <= Permutes }
+
+// String is the move as "gtc ops" shows it.
+func (m Move) String() string {
+	return [...]string{"computes", "keeps", "casts", "permutes", "selects", "repeats", "joins", "looks_up"}[m]
+}
+
+// Linear lists the sets of operands in which op is linear (see Facts); nil: not known to be in any.
+func (op *Op) Linear() [][]int {
+	if f := op.Def.Rules.Facts.Linear; f != nil {
+		return f(op)
+	}
+	return nil
+}
+
+// Move is how op moves elements.
+func (op *Op) Move() Move { return op.Def.Rules.Facts.Move }
+
+// Moved is how the op that makes v moves elements; Computes where no op makes it.
+func (v *Value) Moved() Move {
+	if v.Op == nil {
+		return Computes
+	}
+	return v.Op.Move()
+}

@@ -1,0 +1,348 @@
+package ops_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/factor"
+	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/ops"
+)
+
+// exact is how near results must be that are equal but for the rounding of float64 in sums of few numbers.
+const exact = 1e-9
+
+// checkFacts checks the facts f of an op, which need not be its own, on one instance.
+func checkFacts(x *instance, f ir.Facts, r *rand.Rand) error {
+	var sets [][]int
+	if f.Linear != nil {
+		sets = f.Linear(x.op)
+	}
+	for _, set := range sets {
+		if err := linearIn(x, set, r); err != nil {
+			return fmt.Errorf("not linear in operands %v: %w", set, err)
+		}
+	}
+	for _, set := range append(slices.Clone(sets), f.Zero...) {
+		if err := zeroIn(x, set); err != nil {
+			return fmt.Errorf("not zero where operands %v are: %w", set, err)
+		}
+	}
+	if f.Move != ir.Computes {
+		if err := moves(x, f.Move); err != nil {
+			return fmt.Errorf("does something else than %s: %w", f.Move, err)
+		}
+	}
+	if f.Adds {
+		if err := adds(x); err != nil {
+			return fmt.Errorf("does not add its operands: %w", err)
+		}
+	}
+	if f.Commutes {
+		if err := commutes(x); err != nil {
+			return fmt.Errorf("does not commute: %w", err)
+		}
+	}
+	if f.Unseen != nil && f.Unseen(x.op) != 0 {
+		if err := unseen(x, f.Unseen(x.op)); err != nil {
+			return fmt.Errorf("sees more than it says: %w", err)
+		}
+	}
+	if f.Over != "" && !hasKind(x.op, factor.Blocked) {
+		return fmt.Errorf("needs no dimension whole, yet %s it", f.Over)
+	}
+	return nil
+}
+
+// evaluate is what op makes of in; of a collective, on rank 0 of two, of which the other has -2 times as much.
+func evaluate(x *instance, in []*ir.Array) ([]*ir.Array, error) {
+	if x.op.Def.Rules.Collective == "" {
+		return interp.Op(x.op, in)
+	}
+	m := &ir.Module{Mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: axisOf(x.op), Size: 2}}}}
+	f, first := interp.Alone(x.op, in)
+	for _, v := range f.Ops[0].Out {
+		f.Results = append(f.Results, ir.Result{Value: v})
+	}
+	second := map[string]*ir.Array{}
+	for name, a := range first {
+		second[name] = combined(a, a, -2, 0)
+	}
+	got, err := interp.Options{Exact: true}.RunRanks(m, f, 2, []map[string]*ir.Array{first, second})
+	if err != nil {
+		return nil, err
+	}
+	return got[0].All, nil
+}
+
+// combined is p*a + q*b in their type.
+func combined(a, b *ir.Array, p, q int64) *ir.Array {
+	out := ir.NewArray(a.Type)
+	for i := range out.F {
+		out.F[i] = float64(p)*a.F[i] + float64(q)*b.F[i]
+	}
+	for i := range out.I {
+		out.I[i] = a.Type.DType.Wrap(p*a.I[i] + q*b.I[i])
+	}
+	return out
+}
+
+// linearIn compares the op on 2a-3b, in the operands of set, with what it makes of a and of b.
+func linearIn(x *instance, set []int, r *rand.Rand) error {
+	if len(set) == 0 || !slices.IsSorted(set) || len(slices.Compact(slices.Clone(set))) < len(set) {
+		return fmt.Errorf("is no set of operands")
+	}
+	b, both := slices.Clone(x.in), slices.Clone(x.in)
+	for _, i := range set {
+		if i >= len(x.in) || x.in[i] == nil || x.in[i].Type.DType == dtype.Bool {
+			return fmt.Errorf("operand %d is no numbers", i)
+		}
+		b[i] = ir.NewArray(x.in[i].Type)
+		interp.Fill(r, b[i], 4)
+		both[i] = combined(x.in[i], b[i], 2, -3)
+	}
+	var out [3][]*ir.Array
+	for k, in := range [][]*ir.Array{x.in, b, both} {
+		var err error
+		if out[k], err = evaluate(x, in); err != nil {
+			return err
+		}
+	}
+	for k, want := range out[2] {
+		if want.Type.DType == dtype.Bool {
+			return fmt.Errorf("result %d is no numbers", k)
+		}
+		if err := interp.Differ(want, combined(out[0][k], out[1][k], 2, -3), exact); err != nil {
+			return fmt.Errorf("result %d: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// zeroIn evaluates the op with zeros for the operands of set.
+func zeroIn(x *instance, set []int) error {
+	in := slices.Clone(x.in)
+	for _, i := range set {
+		if i >= len(in) || in[i] == nil {
+			return fmt.Errorf("it has no operand %d", i)
+		}
+		in[i] = ir.NewArray(in[i].Type)
+	}
+	out, err := evaluate(x, in)
+	if err != nil {
+		return err
+	}
+	for k, a := range out {
+		if err := interp.Differ(ir.NewArray(a.Type), combined(a, a, 1, 0), 0); err != nil {
+			return fmt.Errorf("result %d: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// adds compares the result with the sum of the operands.
+func adds(x *instance) error {
+	sum := ir.NewArray(x.op.Out[0].Type)
+	for _, a := range x.in {
+		if !a.Type.Equal(sum.Type) {
+			return fmt.Errorf("adds %s to %s", a.Type, sum.Type)
+		}
+		sum = combined(sum, a, 1, 1)
+	}
+	out, err := evaluate(x, x.in)
+	if err != nil {
+		return err
+	}
+	return interp.Differ(sum, out[0], exact)
+}
+
+// commutes evaluates the op with its two operands in each other's place.
+func commutes(x *instance) error {
+	if len(x.in) != 2 || !x.in[0].Type.Equal(x.in[1].Type) {
+		return fmt.Errorf("it does not have two operands of one type")
+	}
+	want, err := evaluate(x, x.in)
+	if err != nil {
+		return err
+	}
+	got, err := evaluate(x, []*ir.Array{x.in[1], x.in[0]})
+	if err != nil {
+		return err
+	}
+	return interp.Differ(want[0], got[0], 0)
+}
+
+// unseen puts elements beyond all others at the end of each dimension of operand 0 that is reduced or needed whole, and compares with the
+// op without them.
+func unseen(x *instance, fill int) error {
+	rule := x.op.Def.Rules.Factors(x.op)
+	tried := false
+	for d, list := range rule.In[0] {
+		n := x.in[0].Type.Dims[d]
+		for _, f := range list {
+			if k := rule.Factors[f].Kind; k == factor.Free || k == factor.Sum || n < 2 {
+				continue
+			}
+			tried = true
+			if err := without(x, d, n-1, fill); err != nil {
+				return fmt.Errorf("along dim %d: %w", d, err)
+			}
+		}
+	}
+	if !tried {
+		return fmt.Errorf("no dimension is reduced or needed whole")
+	}
+	return nil
+}
+
+// without compares the op on operand 0 whose elements from n on along d are beyond all others with that on the elements before.
+func without(x *instance, d, n, fill int) error {
+	long, short := slices.Clone(x.in), slices.Clone(x.in)
+	for i, a := range x.in {
+		if a.F == nil && i > 0 { // indices along the dimension
+			long[i] = combined(a, a, 1, 0)
+			for e := range a.I {
+				long[i].I[e] = min(a.I[e], int64(n-1))
+			}
+			short[i] = long[i]
+		}
+	}
+	short[0] = head(x.in[0], d, n)
+	long[0] = combined(x.in[0], x.in[0], 1, 0)
+	for e := range long[0].Type.Elems() {
+		if e/ir.Strides(long[0].Type.Dims)[d]%long[0].Type.Dims[d] < n {
+			continue
+		}
+		if long[0].F != nil {
+			long[0].F[e] = float64(fill) * 1e30
+		} else {
+			long[0].I[e] = int64(fill) * 1000
+		}
+	}
+	want, err := smaller(x, short)
+	if err != nil {
+		return err
+	}
+	got, err := evaluate(x, long)
+	if err != nil {
+		return err
+	}
+	for k, a := range got {
+		if len(a.Type.Dims) > d && a.Type.Dims[d] != want[k].Type.Dims[d] {
+			a = head(a, d, n)
+		}
+		if err := interp.Differ(want[k], a, exact); err != nil {
+			return fmt.Errorf("result %d: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// smaller evaluates the op, with its attributes, on operands of other dims.
+func smaller(x *instance, in []*ir.Array) ([]*ir.Array, error) {
+	b := ir.NewBuilder(&ir.Func{Name: "smaller"})
+	b.Loc = x.op.Loc
+	var vs []*ir.Value
+	for i, a := range in {
+		vs = append(vs, b.Param(fmt.Sprintf("a%d", i), a.Type, ir.Input))
+	}
+	made, err := emit(b, x.op, x.op.Attrs, vs, nil)
+	if err != nil {
+		return nil, err
+	}
+	return interp.Op(made[0].Op, in)
+}
+
+// head is the first n elements of a along d.
+func head(a *ir.Array, d, n int) *ir.Array {
+	dims := slices.Clone(a.Type.Dims)
+	dims[d] = n
+	out, strides, to := ir.NewArray(ir.T(a.Type.DType, dims...)), ir.Strides(a.Type.Dims), 0
+	for e := range a.Type.Elems() {
+		if e/strides[d]%a.Type.Dims[d] < n {
+			set(out, to, get(a, e))
+			to++
+		}
+	}
+	return out
+}
+
+func hasKind(op *ir.Op, k factor.Kind) bool {
+	return op.Def.Rules.Factors != nil && slices.ContainsFunc(op.Def.Rules.Factors(op).Factors, func(f factor.Factor) bool { return f.Kind == k })
+}
+
+// wrong are facts that are not true of the ops they are put to.
+var wrong = []struct {
+	def   *ir.Def
+	facts ir.Facts
+}{
+	{ops.ExpDef, ir.Facts{Linear: in([]int{0})}},
+	{ops.ReluDef, ir.Facts{Linear: in([]int{0})}},
+	{ops.AddDef, ir.Facts{Linear: in([]int{0})}},
+	{ops.MulDef, ir.Facts{Linear: in([]int{0, 1})}},
+	{ops.DivDef, ir.Facts{Linear: in([]int{1})}},
+	{ops.DivDef, ir.Facts{Linear: in([]int{0})}}, // of integers it is not
+	{ops.WhereDef, ir.Facts{Linear: in([]int{1})}},
+	{ops.WhereDef, ir.Facts{Linear: in([]int{0, 1})}},
+	{ops.PadDef, ir.Facts{Linear: in([]int{0})}}, // of anything but zeros it is not
+	{ops.CastDef, ir.Facts{Linear: in([]int{0})}},
+	{ops.ReduceMaxDef, ir.Facts{Linear: in([]int{0})}},
+	{ops.ConcatDef, ir.Facts{Linear: in([]int{0})}},
+	{ops.MatMulDef, ir.Facts{Linear: in([]int{0})}}, // with a bias it is not
+	{ops.MatMulDef, ir.Facts{Linear: in([]int{0, 1})}},
+	{ops.ConvDef, ir.Facts{Linear: in([]int{1})}},
+	{ops.GatherDef, ir.Facts{Linear: in([]int{1})}},
+	{ops.AllReduceDef, ir.Facts{Linear: in([]int{0})}}, // the other operand is in the results, too
+	{ops.AddDef, ir.Facts{Zero: [][]int{{0}}}},
+	{ops.OrDef, ir.Facts{Zero: [][]int{{0}}}},
+	{ops.WhereDef, ir.Facts{Zero: [][]int{{0, 1}}}},
+	{ops.CosDef, ir.Facts{Zero: [][]int{{0}}}},
+	{ops.TransposeDef, ir.Facts{Move: ir.Keeps}},
+	{ops.CastDef, ir.Facts{Move: ir.Keeps}},
+	{ops.NegDef, ir.Facts{Move: ir.Casts}},
+	{ops.SliceDef, ir.Facts{Move: ir.Permutes}},
+	{ops.ExpandDef, ir.Facts{Move: ir.Selects}},
+	{ops.ReshapeDef, ir.Facts{Move: ir.Repeats}},
+	{ops.TransposeDef, ir.Facts{Move: ir.Repeats}},
+	{ops.SliceDef, ir.Facts{Move: ir.Joins}},
+	{ops.AddDef, ir.Facts{Move: ir.Joins}},
+	{ops.GatherElementsDef, ir.Facts{Move: ir.LooksUp}},
+	{ops.SubDef, ir.Facts{Adds: true}},
+	{ops.MulDef, ir.Facts{Adds: true}},
+	{ops.SubDef, ir.Facts{Commutes: true}},
+	{ops.PowDef, ir.Facts{Commutes: true}},
+	{ops.SoftmaxDef, ir.Facts{Unseen: always(1)}},
+	{ops.ReduceMaxDef, ir.Facts{Unseen: always(1)}},
+	{ops.ReduceMinDef, ir.Facts{Unseen: always(-1)}},
+	{ops.ReduceProdDef, ir.Facts{Unseen: always(-1)}},
+	{ops.LayerNormDef, ir.Facts{Unseen: always(-1)}},
+	{ops.ArgmaxDef, ir.Facts{Unseen: always(-1)}}, // of the least element it is not
+	{ops.AddDef, ir.Facts{Over: "adds"}},
+}
+
+func in(set []int) func(*ir.Op) [][]int { return func(*ir.Op) [][]int { return [][]int{set} } }
+
+func always(n int) func(*ir.Op) int { return func(*ir.Op) int { return n } }
+
+// TestWrongFacts checks that a fact which is not true of an op fails on one of its samples.
+func TestWrongFacts(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for k, w := range wrong {
+		failed := false
+		for _, s := range w.def.Rules.Samples(r) {
+			failed = failed || checkFacts(instantiate(w.def, s, r), w.facts, r) != nil
+		}
+		if !failed {
+			t.Errorf("%d: %s has facts that are not true, and no sample shows it: %+v", k, w.def.Name, w.facts)
+		}
+	}
+}
+
+// axisOf is the mesh axis of a collective.
+func axisOf(op *ir.Op) string { return reflect.ValueOf(op.Attrs).FieldByName("Axis").String() }
