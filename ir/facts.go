@@ -1,5 +1,7 @@
 package ir
 
+import "github.com/gtc-compiler/gtc/ir/dtype"
+
 // Facts are what passes ask of an op that does not follow from its other rules. What is not stated is not known, and passes do
 // the safe thing. Each fact is checked by numbers on the op's samples (ir/ops/facts_test.go), and shown by "gtc ops".
 type Facts struct {
@@ -17,6 +19,12 @@ type Facts struct {
 	// Unseen is -1 where an element of operand 0 that is less than any other, along a dimension that is reduced or needed whole,
 	// changes no other result; 1 where one that is more; nil or 0: each is seen.
 	Unseen func(op *Op) int
+	// AsStored lists operands that an op which computes in f32 reads in whatever type they are stored.
+	AsStored []int
+	// Wide lists operands that stay f32 in an op that runs in half precision.
+	Wide []int
+	// Out gives the attributes of a product whose result is of type d rather than of its operands', which d Invalid means.
+	Out func(op *Op, d dtype.DType) any
 	// Over says what is done with the elements of a dimension that is needed whole, before words that name them: "ranks".
 	Over string
 }

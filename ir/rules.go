@@ -54,7 +54,9 @@ type Rules struct {
 	Samples func(r *rand.Rand) []Sample
 	// Facts is what passes ask besides.
 	Facts
-	// Precision is the autocast rule: "" follow the operands, "keep" in f32, "low" runs in bf16/f16.
+	// Precision is the autocast rule: "" follow the operands, "keep" in f32, "narrow" in f32 and stored as narrow as the
+	// operands, for results are no larger than they, "low" runs in bf16/f16, "own" runs in its operands' type, whose elements
+	// it moves or adds a few of.
 	Precision string
 	// Collective names the mesh operation for ops that talk to other ranks ("all_reduce", …).
 	Collective string

@@ -17,7 +17,8 @@ func init() {
 	})
 	AttentionGradDef.Define(ir.Rules{
 		Attrs: AttentionAttrs{}, Operands: 3, Optional: 6, Infer: inferAttentionGrad, Factors: attentionRule, Precision: "low",
-		Eval: evalAttentionGrad, Decompose: orInF32(attentionGradParts), Impl: attentionImpl, Samples: attentionGradSamples,
+		Facts: ir.Facts{Wide: []int{5}}, // the log-sum-exps
+		Eval:  evalAttentionGrad, Decompose: orInF32(attentionGradParts), Impl: attentionImpl, Samples: attentionGradSamples,
 		Doc: "gradients of attention in q, k and v",
 	})
 }

@@ -53,7 +53,7 @@ func init() {
 
 func defineBatchGather() {
 	BatchGatherDef.Define(ir.Rules{
-		Operands: 2, Doc: "rows of each sample's table at that sample's indices",
+		Operands: 2, Precision: "own", Doc: "rows of each sample's table at that sample's indices",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			x, idx := op.In[0].Type, op.In[1].Type
 			if err := needInt(op, 1); err != nil {

@@ -11,12 +11,12 @@ import (
 
 func init() {
 	BatchNormDef.Define(ir.Rules{
-		Attrs: BatchNormAttrs{}, Operands: 3, Optional: 1, Infer: inferBatchNorm, Factors: batchNormRule, Precision: "keep",
+		Attrs: BatchNormAttrs{}, Operands: 3, Optional: 1, Infer: inferBatchNorm, Factors: batchNormRule, Precision: "narrow",
 		Eval: evalBatchNorm, Decompose: batchNormParts, VJP: batchNormVJP, Samples: batchNormSamples,
 		Doc: "batch normalisation of x[N,C,...] by the batch's own statistics, which are results too; a fourth operand, bool[N], says which samples count",
 	})
 	BatchNormGradDef.Define(ir.Rules{
-		Attrs: BatchNormAttrs{}, Operands: 5, Optional: 1, Infer: inferBatchNorm, Factors: batchNormRule, Precision: "keep",
+		Attrs: BatchNormAttrs{}, Operands: 5, Optional: 1, Infer: inferBatchNorm, Factors: batchNormRule, Precision: "narrow",
 		Eval: evalBatchNormGrad, Decompose: batchNormGradParts, Samples: batchNormGradSamples,
 		Doc: "gradients of batch_norm in x, g and bias",
 	})

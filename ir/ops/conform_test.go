@@ -87,6 +87,9 @@ func conform(t *testing.T, x *instance, r *rand.Rand) {
 	if err := checkFacts(x, x.op.Def.Rules.Facts, r); err != nil {
 		t.Errorf("%v\n%s", err, x.op)
 	}
+	if err := checkPrecision(x, x.op.Def.Rules.Precision, x.op.Def.Rules.Facts); err != nil {
+		t.Errorf("%v\n%s", err, x.op)
+	}
 	if x.op.Def.Rules.Collective != "" {
 		return
 	}

@@ -59,7 +59,11 @@ func init() {
 	})
 	ConvWeightGradDef.Define(ir.Rules{
 		Attrs: ConvWeightGradAttrs{}, Operands: 2, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
-		Facts: ir.Facts{Linear: bilinear},
+		Facts: ir.Facts{Linear: bilinear, Out: func(op *ir.Op, d dtype.DType) any {
+			a := op.Attrs.(ConvWeightGradAttrs)
+			a.Out = d
+			return a
+		}},
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			if err != nil {

@@ -51,7 +51,7 @@ func back(b *ir.Builder, x *ir.Value, dim, n int) *ir.Value {
 
 func defineGather() {
 	GatherDef.Define(ir.Rules{
-		Attrs: GatherAttrs{}, Operands: 2, Infer: inferGather, Facts: ir.Facts{Move: ir.LooksUp},
+		Attrs: GatherAttrs{}, Operands: 2, Precision: "own", Infer: inferGather, Facts: ir.Facts{Move: ir.LooksUp},
 		Doc: "numpy's take along Dim: rows of operand 0 at the indices of operand 1",
 		Factors: func(op *ir.Op) factor.Rule {
 			var m ruleMaker
@@ -264,7 +264,7 @@ func flatIndex(b *ir.Builder, idx *ir.Value, tableDims []int, dim int) *ir.Value
 
 func defineGatherElements() {
 	GatherElementsDef.Define(ir.Rules{
-		Attrs: GatherElementsAttrs{}, Operands: 2,
+		Attrs: GatherElementsAttrs{}, Operands: 2, Precision: "own",
 		Doc: "torch.gather: elements of operand 0 at the indices of operand 1 along Dim",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			x, idx := op.In[0].Type, op.In[1].Type

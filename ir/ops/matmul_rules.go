@@ -11,7 +11,12 @@ import (
 
 func init() {
 	MatMulDef.Define(ir.Rules{
-		Attrs: MatMulAttrs{}, Operands: 2, Optional: 1, Precision: "low", Facts: ir.Facts{Linear: bilinear},
+		Attrs: MatMulAttrs{}, Operands: 2, Optional: 1, Precision: "low",
+		Facts: ir.Facts{Linear: bilinear, Out: func(op *ir.Op, d dtype.DType) any {
+			a := op.Attrs.(MatMulAttrs)
+			a.Out = d
+			return a
+		}},
 		Doc:     "matrix product of the last two dims, plus an optional bias row",
 		Infer:   inferMatMul,
 		Factors: matMulRule,

@@ -48,7 +48,7 @@ func eachVector(idx *ir.Array, table []int, n int, f func(vector, from, width in
 
 func defineGatherND() {
 	GatherNDDef.Define(ir.Rules{
-		Attrs: GatherNDAttrs{}, Operands: 2, Infer: inferGatherND,
+		Attrs: GatherNDAttrs{}, Operands: 2, Precision: "own", Infer: inferGatherND,
 		Doc: "places of operand 0 that the vectors in the last dim of operand 1 name; the first Batch dims are shared",
 		Factors: func(op *ir.Op) factor.Rule {
 			var m ruleMaker

@@ -10,7 +10,7 @@ import (
 
 func init() {
 	rules := func(operands, optional int, doc string) ir.Rules {
-		return ir.Rules{Attrs: NormAttrs{}, Operands: operands, Optional: optional, Infer: inferNorm, Factors: normRule, Precision: "keep", Doc: doc}
+		return ir.Rules{Attrs: NormAttrs{}, Operands: operands, Optional: optional, Infer: inferNorm, Factors: normRule, Precision: "narrow", Doc: doc}
 	}
 	ln := rules(1, 2, "layer normalisation over the trailing dims, with the saved mean and 1/std")
 	ln.Eval, ln.Decompose, ln.VJP, ln.Samples = evalLayerNorm, layerNormParts, layerNormVJP, layerNormSamples

@@ -19,7 +19,7 @@ func init() {
 
 func defineTopK() {
 	TopKDef.Define(ir.Rules{
-		Attrs: TopKAttrs{}, Operands: 1, Infer: inferTopK, Facts: ir.Facts{Over: "ranks"},
+		Attrs: TopKAttrs{}, Operands: 1, Precision: "own", Infer: inferTopK, Facts: ir.Facts{Over: "ranks"},
 		Doc: "the K greatest or least elements along Dim, best first, and their positions",
 		Factors: func(op *ir.Op) factor.Rule {
 			var m ruleMaker

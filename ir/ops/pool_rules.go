@@ -10,7 +10,7 @@ import (
 
 func init() {
 	MaxPoolDef.Define(ir.Rules{
-		Attrs: MaxPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
+		Attrs: MaxPoolAttrs{}, Operands: 1, Precision: "own", Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
 		Eval: evalMaxPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			a := op.Attrs.(MaxPoolAttrs).InputGrad(op.In[0].Type.Dims[2:])
@@ -20,7 +20,7 @@ func init() {
 		Doc:     "largest element of each window, and its place in the plane",
 	})
 	MaxPoolGradDef.Define(ir.Rules{
-		Attrs: MaxPoolGradAttrs{}, Operands: 2, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
+		Attrs: MaxPoolGradAttrs{}, Operands: 2, Precision: "own", Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
 		Eval: evalMaxPoolGrad,
 		VJP: func(b *ir.Builder, op *ir.Op, dx []*ir.Value) []*ir.Value {
 			t, idx := dx[0].Type, op.In[1]
@@ -33,7 +33,7 @@ func init() {
 		Doc:     "gradient of max_pool: dy added at the places of the maxima",
 	})
 	AvgPoolDef.Define(ir.Rules{
-		Attrs: AvgPoolAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
+		Attrs: AvgPoolAttrs{}, Operands: 1, Precision: "own", Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
 		Eval: evalAvgPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dy []*ir.Value) []*ir.Value {
 			return []*ir.Value{AvgPoolGrad(b, dy[0], op.Attrs.(AvgPoolAttrs).InputGrad(op.In[0].Type.Dims[2:]))}
@@ -42,7 +42,7 @@ func init() {
 		Doc:     "mean of each window",
 	})
 	AvgPoolGradDef.Define(ir.Rules{
-		Attrs: AvgPoolGradAttrs{}, Operands: 1, Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
+		Attrs: AvgPoolGradAttrs{}, Operands: 1, Precision: "own", Infer: inferPool, Factors: poolRule, Impl: poolImpl, Decompose: inF32,
 		Eval: evalAvgPool,
 		VJP: func(b *ir.Builder, op *ir.Op, dx []*ir.Value) []*ir.Value {
 			return []*ir.Value{AvgPool(b, dx[0], op.Attrs.(AvgPoolGradAttrs).Pool())}

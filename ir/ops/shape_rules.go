@@ -43,7 +43,7 @@ func samples(s ...ir.Sample) func(*rand.Rand) []ir.Sample {
 
 func defineReshape() {
 	ReshapeDef.Define(ir.Rules{
-		Attrs: ReshapeAttrs{}, Operands: 1, Facts: ir.Facts{Linear: linear([]int{0}), Move: ir.Keeps},
+		Attrs: ReshapeAttrs{}, Operands: 1, Precision: "own", Facts: ir.Facts{Linear: linear([]int{0}), Move: ir.Keeps},
 		Doc: "the same elements in the same order with other dims",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			t, dims := op.In[0].Type, op.Attrs.(ReshapeAttrs).Dims
@@ -70,7 +70,7 @@ func defineReshape() {
 
 func defineTranspose() {
 	TransposeDef.Define(ir.Rules{
-		Attrs: TransposeAttrs{}, Operands: 1, Facts: ir.Facts{Linear: linear([]int{0}), Move: ir.Permutes},
+		Attrs: TransposeAttrs{}, Operands: 1, Precision: "own", Facts: ir.Facts{Linear: linear([]int{0}), Move: ir.Permutes},
 		Doc: "dims permuted: result dim i is operand dim Perm[i]",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			t, perm := op.In[0].Type, op.Attrs.(TransposeAttrs).Perm
@@ -126,7 +126,7 @@ func defineExpand() {
 		return s
 	}
 	ExpandDef.Define(ir.Rules{
-		Attrs: ExpandAttrs{}, Operands: 1, Facts: ir.Facts{Linear: linear([]int{0}), Move: ir.Repeats},
+		Attrs: ExpandAttrs{}, Operands: 1, Precision: "own", Facts: ir.Facts{Linear: linear([]int{0}), Move: ir.Repeats},
 		Doc: "dims of size 1 repeated",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			t, dims := op.In[0].Type, op.Attrs.(ExpandAttrs).Dims
@@ -206,7 +206,7 @@ func defineSlice() {
 		return offset, s
 	}
 	SliceDef.Define(ir.Rules{
-		Attrs: SliceAttrs{}, Operands: 1, Facts: ir.Facts{Linear: linear([]int{0}), Move: ir.Selects},
+		Attrs: SliceAttrs{}, Operands: 1, Precision: "own", Facts: ir.Facts{Linear: linear([]int{0}), Move: ir.Selects},
 		Doc:     "Sizes elements from Starts, every Steps-th",
 		Infer:   inferSlice,
 		Factors: func(op *ir.Op) factor.Rule { return partly(op, func(d int) bool { return !untouched(op, d) }) },
@@ -245,7 +245,7 @@ func definePad() {
 		return x
 	}
 	PadDef.Define(ir.Rules{
-		Attrs: PadAttrs{}, Operands: 1, Facts: ir.Facts{Linear: linearPad, Move: ir.Joins},
+		Attrs: PadAttrs{}, Operands: 1, Precision: "own", Facts: ir.Facts{Linear: linearPad, Move: ir.Joins},
 		Doc:   "Value added before, after and between the elements",
 		Infer: inferPad,
 		Factors: func(op *ir.Op) factor.Rule {
@@ -309,7 +309,7 @@ func defineConcat() {
 		return out
 	}
 	ConcatDef.Define(ir.Rules{
-		Attrs: ConcatAttrs{}, Operands: -1, Facts: ir.Facts{Linear: linearInAll, Move: ir.Joins},
+		Attrs: ConcatAttrs{}, Operands: -1, Precision: "own", Facts: ir.Facts{Linear: linearInAll, Move: ir.Joins},
 		Doc:   "operands joined along Dim",
 		Infer: inferConcat,
 		Factors: func(op *ir.Op) factor.Rule {

@@ -11,9 +11,9 @@ import (
 func init() {
 	seen := ir.Facts{}
 	row := ir.Facts{Over: "takes a softmax over", Unseen: less}
-	define := func(d *ir.Def, operands int, facts ir.Facts, doc string, row func(out []float64, in [][]float64), decompose, vjp func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value) {
+	define := func(d *ir.Def, operands int, precision string, facts ir.Facts, doc string, row func(out []float64, in [][]float64), decompose, vjp func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value) {
 		r := ir.Rules{
-			Attrs: SoftmaxAttrs{}, Operands: operands, Infer: inferSoftmax, Factors: softmaxRule, Precision: "keep", Doc: doc, Facts: facts,
+			Attrs: SoftmaxAttrs{}, Operands: operands, Infer: inferSoftmax, Factors: softmaxRule, Precision: precision, Doc: doc, Facts: facts,
 			Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
 				return []*ir.Array{byRow(in, op.Attrs.(SoftmaxAttrs).Dim, row)}
 			},
@@ -29,12 +29,12 @@ func init() {
 		}
 		d.Define(r)
 	}
-	define(SoftmaxDef, 1, row, "exp(x)/sum(exp(x)) over one dimension", softmaxRow, softmaxParts,
+	define(SoftmaxDef, 1, "narrow", row, "exp(x)/sum(exp(x)) over one dimension", softmaxRow, softmaxParts,
 		func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value { return SoftmaxGrad(b, v[0], v[1], dim) })
-	define(LogSoftmaxDef, 1, row, "x - log(sum(exp(x))) over one dimension", logSoftmaxRow, logSoftmaxParts,
+	define(LogSoftmaxDef, 1, "keep", row, "x - log(sum(exp(x))) over one dimension", logSoftmaxRow, logSoftmaxParts,
 		func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value { return LogSoftmaxGrad(b, v[0], v[1], dim) })
-	define(SoftmaxGradDef, 2, seen, "gradient of softmax from its result: y*(dy - sum(dy*y))", softmaxGradRow, softmaxGradParts, nil)
-	define(LogSoftmaxGradDef, 2, seen, "gradient of log_softmax from its result: dy - exp(y)*sum(dy)", logSoftmaxGradRow, logSoftmaxGradParts, nil)
+	define(SoftmaxGradDef, 2, "narrow", seen, "gradient of softmax from its result: y*(dy - sum(dy*y))", softmaxGradRow, softmaxGradParts, nil)
+	define(LogSoftmaxGradDef, 2, "keep", seen, "gradient of log_softmax from its result: dy - exp(y)*sum(dy)", logSoftmaxGradRow, logSoftmaxGradParts, nil)
 }
 
 func softmaxSamples(operands int) []ir.Sample {

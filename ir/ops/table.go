@@ -152,13 +152,19 @@ func facts(d *ir.Def) string {
 	for _, set := range d.Rules.Zero {
 		note("zero:" + together(set))
 	}
+	for _, i := range d.Rules.AsStored {
+		note(fmt.Sprintf("as_stored:%d", i))
+	}
+	for _, i := range d.Rules.Wide {
+		note(fmt.Sprintf("wide:%d", i))
+	}
 	if m := d.Rules.Move; m != ir.Computes {
 		note(m.String())
 	}
 	for _, f := range []struct {
 		name string
 		is   bool
-	}{{"adds", d.Rules.Adds}, {"commutes", d.Rules.Commutes}, {"over", d.Rules.Over != ""}} {
+	}{{"adds", d.Rules.Adds}, {"commutes", d.Rules.Commutes}, {"over", d.Rules.Over != ""}, {"out", d.Rules.Out != nil}} {
 		if f.is {
 			note(f.name)
 		}

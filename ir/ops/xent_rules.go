@@ -12,7 +12,7 @@ import (
 func init() {
 	rules := func(operands int, doc string) ir.Rules {
 		return ir.Rules{
-			Attrs: XentAttrs{}, Operands: operands, Infer: inferXent, Factors: xentRule, Precision: "keep", Doc: doc,
+			Attrs: XentAttrs{}, Operands: operands, Infer: inferXent, Factors: xentRule, Precision: "keep", Doc: doc, Facts: ir.Facts{AsStored: []int{0}},
 			Eval: evalXent, Impl: xentImpl, Samples: func(*rand.Rand) []ir.Sample { return xentSamples(operands) },
 		}
 	}
@@ -26,7 +26,7 @@ func init() {
 
 	grad := rules(3, "gradient of xent in the logits")
 	grad.Decompose = orInF32(func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{newXentParts(b, op).grad(op.In[2])} })
-	grad.Impl = nil
+	grad.Impl, grad.Precision = nil, "narrow"
 	XentGradDef.Define(grad)
 
 	both := rules(3, "weighted xent and its gradient in the logits, in one pass")

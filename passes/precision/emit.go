@@ -79,7 +79,7 @@ func (e *emitter) get(v *ir.Value, d dtype.DType) *ir.Value {
 
 // op emits op in the types that its rule and the plan say.
 func (e *emitter) op(op *ir.Op) {
-	if !slices.ContainsFunc(op.In, single) || op.Def == ops.CastDef {
+	if !slices.ContainsFunc(op.In, single) || op.Move() == ir.Casts {
 		for i, v := range op.In {
 			if v != nil {
 				op.In[i] = e.stored[v]
@@ -110,20 +110,19 @@ func (e *emitter) op(op *ir.Op) {
 
 // operand is the type in which op reads operand i.
 func (e *emitter) operand(op *ir.Op, i int) dtype.DType {
-	switch d := op.Def; {
+	switch stored := op.Def.Rules.AsStored; {
 	case isLow(op):
 		if sums(op, i) {
 			return dtype.F32
 		}
 		return e.to
-	case d == ops.XentDef || d == ops.XentGradDef || d == ops.XentBothDef:
-		if i == 0 {
-			return e.stored[op.In[0]].Type.DType
-		}
+	case slices.Contains(stored, i):
+		return e.stored[op.In[i]].Type.DType
+	case stored != nil:
 		return dtype.F32
-	case d == ops.GatherDef && e.low[op.Out[0]] && !e.low[op.In[0]]:
+	case op.Move() == ir.LooksUp && e.low[op.Out[0]] && !e.low[op.In[0]]:
 		return e.table(op)
-	case isMove(op) && e.low[op.Out[0]], e.exact(op):
+	case isOwn(op) && e.low[op.Out[0]], e.exact(op):
 		return e.to
 	}
 	return dtype.F32
@@ -156,16 +155,8 @@ func (e *emitter) exact(op *ir.Op) bool {
 
 // attrs are op's; of a product that is the gradient of a parameter, with a result in f32.
 func (e *emitter) attrs(op *ir.Op) any {
-	if !isLow(op) || !e.wide[op.Out[0]] {
-		return op.Attrs
-	}
-	switch a := op.Attrs.(type) {
-	case ops.MatMulAttrs:
-		a.Out = dtype.F32
-		return a
-	case ops.ConvWeightGradAttrs:
-		a.Out = dtype.F32
-		return a
+	if out := op.Def.Rules.Out; out != nil && isLow(op) && e.wide[op.Out[0]] {
+		return out(op, dtype.F32)
 	}
 	return op.Attrs
 }

@@ -101,7 +101,7 @@ func (p *plan) gradient(v *ir.Value) {
 		return
 	}
 	p.wide[v] = true
-	if d := v.Op.Def; d != ops.AddDef && d != ops.ConcatDef && d != ops.PadDef && d != ops.NegDef && kind(v.Op) != kir.View {
+	if !gathers(v.Op) {
 		return
 	}
 	for _, x := range v.Op.In {
@@ -109,6 +109,17 @@ func (p *plan) gradient(v *ir.Value) {
 			p.gradient(x)
 		}
 	}
+}
+
+// gathers reports whether the result of op is a view, a part, a multiple or a sum of its operands, or several of them in a row.
+func gathers(op *ir.Op) bool {
+	switch kind(op) {
+	case kir.View, kir.Assemble:
+		return true
+	case kir.Pointwise:
+		return op.Def.Rules.Adds || len(op.In) == 1 && op.Linear() != nil
+	}
+	return false
 }
 
 // single reports whether v is of the type that this pass is about.
@@ -125,23 +136,14 @@ func kind(op *ir.Op) kir.Kind {
 // isLow reports whether op is one of those that run in half precision.
 func isLow(op *ir.Op) bool { return op.Def.Rules.Precision == "low" && single(op.In[0]) }
 
-// sums reports whether operand i of op, which runs in half precision, is f32 all the same: the log-sum-exps of attention.
-func sums(op *ir.Op, i int) bool { return op.Def == ops.AttentionGradDef && i == 5 }
+// isOwn reports whether op runs in its operands' type: it moves elements, or adds a few.
+func isOwn(op *ir.Op) bool { return op.Def.Rules.Precision == "own" }
 
-// bounded are ops that keep computes in f32 and whose results are no larger than normalised operands: they are stored as these are.
-var bounded = map[*ir.Def]bool{
-	ops.LayerNormDef: true, ops.LayerNormGradDef: true, ops.RMSNormDef: true, ops.RMSNormGradDef: true,
-	ops.BatchNormDef: true, ops.BatchNormGradDef: true, ops.BatchNormStatDef: true, ops.SoftmaxDef: true, ops.SoftmaxGradDef: true,
-	ops.XentGradDef: true,
-}
+// bounded reports whether op computes in f32 and its results are no larger than normalised operands: they are stored as these are.
+func bounded(op *ir.Op) bool { return op.Def.Rules.Precision == "narrow" }
 
-// moves are ops besides views whose results are elements of their operands, or sums of a few.
-var moves = map[*ir.Def]bool{
-	ops.ConcatDef: true, ops.PadDef: true, ops.GatherDef: true, ops.GatherElementsDef: true, ops.GatherNDDef: true, ops.BatchGatherDef: true,
-	ops.MaxPoolDef: true, ops.MaxPoolGradDef: true, ops.AvgPoolDef: true, ops.AvgPoolGradDef: true, ops.TopKDef: true,
-}
-
-func isMove(op *ir.Op) bool { return moves[op.Def] || kind(op) == kir.View }
+// sums reports whether operand i of op, which runs in half precision, is f32 all the same.
+func sums(op *ir.Op, i int) bool { return slices.Contains(op.Def.Rules.Wide, i) }
 
 // compares reports whether no result of op is a float.
 func compares(op *ir.Op) bool {
@@ -187,25 +189,47 @@ func (p *plan) wanted(v *ir.Value, add func(*ir.Value)) {
 func (p *plan) made(op *ir.Op, add func(*ir.Value)) {
 	switch {
 	case isLow(op):
-		if add(op.Out[0]); op.Def != ops.AttentionDef { // whose other result is a log-sum-exp
-			each(op.Out, add)
+		for i, d := range halfResults(op) {
+			if d == dtype.F16 {
+				add(op.Out[i])
+			}
 		}
-	case bounded[op.Def]:
+	case bounded(op):
 		for _, v := range op.Out {
 			if slices.ContainsFunc(op.In, func(x *ir.Value) bool { return p.narrow(x) && slices.Equal(x.Type.Dims, v.Type.Dims) }) {
 				add(v)
 			}
 		}
-	case op.Def == ops.GatherDef && p.data[op.Out[0]] && p.trained(op.In[0]):
+	case op.Move() == ir.LooksUp && p.data[op.Out[0]] && p.trained(op.In[0]):
 		add(op.Out[0])
-	case op.Def.Rules.Precision == "keep" || op.Def == ops.CastDef || !p.follows(op):
-	case !isMove(op) && p.passing(op):
+	case op.Def.Rules.Precision == "keep" || op.Move() == ir.Casts || !p.follows(op):
+	case p.passing(op):
 		if v := op.Out[0]; single(v) && !p.wide[v] {
 			p.soft[v] = true
 		}
 	default:
 		each(op.Out, add)
 	}
+}
+
+// halfResults are the types of the results of op, which runs in half precision, when its f32 operands are f16: sums stay f32.
+func halfResults(op *ir.Op) []dtype.DType {
+	half := *op
+	half.In = slices.Clone(op.In)
+	for i, v := range half.In {
+		if single(v) && !sums(op, i) {
+			half.In[i] = &ir.Value{Name: v.Name, Type: v.Type.With(dtype.F16)}
+		}
+	}
+	made, err := op.Def.Rules.Infer(&half)
+	if err != nil {
+		panic(ir.Errorf(op.Loc, "BUG: %s does not take half precision: %v", op.Def.Name, err))
+	}
+	var out []dtype.DType
+	for _, t := range made {
+		out = append(out, t.DType)
+	}
+	return out
 }
 
 func each(vs []*ir.Value, f func(*ir.Value)) {
@@ -259,5 +283,5 @@ func (p *plan) passing(op *ir.Op) bool {
 	}
 	reader := p.uses[v][0]
 	k := kind(reader)
-	return (k == kir.Pointwise || k == kir.Reduce || bounded[reader.Def]) && !compares(reader) && reader.Def != ops.XentGradDef
+	return (k == kir.Pointwise || k == kir.Reduce || bounded(reader)) && !compares(reader) && reader.Def.Rules.AsStored == nil
 }

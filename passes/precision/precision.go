@@ -13,7 +13,9 @@
 //
 //	low   (matmul, conv, attention, and their gradients) operands and results are narrow; a product that is the gradient
 //	      of a parameter is f32, as its sums are
-//	keep  (softmax, norms, losses, sums, exp, log, pow, …) computes in f32, between casts
+//	keep  (losses, sums, exp, log, pow, …) computes in f32, between casts
+//	narrow (softmax, norms, and their gradients) computes in f32, and is stored as narrow as its operands: results are no larger
+//	own   (views, look-ups, pools, …) runs in its operands' type, for it moves elements or adds a few
 //	""    follows its operands: see plan.follows
 //
 // Casts to f32 cost nothing: pass fuse gives each reader its own, in registers. Casts to half precision stand where values are
