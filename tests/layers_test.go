@@ -24,9 +24,9 @@ const layers = `
 both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule distributed/topo
 both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib
 
-run   runtime/mem runtime/trace runtime/device/cpu runtime/device runtime/device/cuda/driver distributed/comm
+run   runtime/mem runtime/trace runtime/device runtime/device/cuda/driver distributed/comm
 test  distributed/comm/commtest
-run   distributed/comm/mpi distributed/comm/nccl runtime/device/cuda
+run   distributed/comm/mpi distributed/comm/nccl runtime/device/cuda runtime/device/cpu
 run   runtime/data runtime/ckpt
 run   runtime/train
 

@@ -1,8 +1,14 @@
-// Package device says what the run-time asks of a processor beside the one that it runs on. runtime/device/cuda is one; a
-// program that has none runs its kernels itself.
+// Package device says what the run-time asks of a processor: runtime/device/cpu is the one that the process runs on, with its
+// memory; runtime/device/cuda is one beside it. The run-time drives all of them through Device. Where it can do better with an
+// arena that it reaches itself, it asks whether a Device is Local, and never which one it is.
 package device
 
-import "github.com/gtc-compiler/gtc/runtime/abi"
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
 
 // Image is the compiled kernels of a program for one kind of processor.
 type Image struct {
@@ -22,6 +28,7 @@ type Code struct {
 type Options struct {
 	Number     int // of the device, modulo their number, among those that CUDA_VISIBLE_DEVICES leaves
 	ArenaBytes int // what the plan needs
+	Behind     int // bytes that follow them, for the run-time itself where work is queued ahead; a Local device makes none
 	Log        func(format string, args ...any)
 }
 
@@ -29,9 +36,9 @@ type Options struct {
 // thread, to which the device is bound.
 type Opener func(code *Code, o Options) (Device, error)
 
-// Info describes a device.
+// Info describes a device. What one does not have is left out.
 type Info struct {
-	Name   string   // NVIDIA H200
+	Name   string   // NVIDIA H200; cpu
 	Number int      // among those that the process sees
 	Arch   string   // sm_90
 	ID     [16]byte // the same for every process that uses it
@@ -46,8 +53,11 @@ type Usage struct {
 	Busy        int // percent of the last moments in which a kernel ran
 }
 
-// Task is what a call does: launches, or a product or convolution that a library may do in their place.
+// Task is what a call does: a function of this process, on a Local device; else launches, or a product or convolution that a
+// library may do in their place.
 type Task struct {
+	Run         func(b unsafe.Pointer, at []int) int64 // on the arena at b: -1, or the first row whose index was out of range
+	At          []int                                  // what Run is given
 	Launches    []abi.Launch
 	Product     *abi.Product
 	Convolution *abi.Convolution
@@ -81,12 +91,31 @@ type Device interface {
 	// Put copies data to the arena, and Get from there, after all work of Main; they return when it is done.
 	Put(offset int, data []byte) error
 	Get(data []byte, offset int) error
-	// Address is where an offset lies, for libraries that work on the device's memory.
+	// Address is where an offset lies, for libraries that work on the device's memory; of a Local device, in this process's.
 	Address(offset int) uintptr
 	// Pinned gives n bytes of host memory that the device reads and writes beside other work, until Close.
 	Pinned(n int) ([]byte, error)
 	Drop(g Graph)
 	Close() error
+}
+
+// Local is a Device in this process: its arena lies in the process's memory, of ArenaBytes alone, and its streams have done
+// what they were given when their methods return. Nothing is queued ahead on one, and nothing copied to be looked at.
+type Local interface {
+	Device
+	// Bytes are n bytes of the arena itself. It panics when they are not inside.
+	Bytes(offset, n int) []byte
+	// Populate has the system find the memory for all of the arena now, not when a call first meets it.
+	Populate()
+}
+
+// Refused is the error of a call on a Local device that met an index out of range, in that row. Elsewhere the call's status word
+// tells, later.
+type Refused int64
+
+// Error implements error.
+func (r Refused) Error() string {
+	return fmt.Sprintf("row %d has an index that is out of range", int64(r))
 }
 
 // Stream is a queue of work on a device. Its methods return before the work is done; errors of earlier work come with any later

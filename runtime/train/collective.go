@@ -51,12 +51,6 @@ func (m *machine) prepareComm(s *step, c *Comm) error {
 	if s.before, err = m.moves(c.Before); err != nil {
 		return err
 	}
-	if to > 0 && m.dev == nil {
-		s.dst = m.arena.Bytes(c.Offset, to)
-	}
-	if from > 0 && m.dev == nil {
-		s.src = m.arena.Bytes(c.Source, from)
-	}
 	switch {
 	case s.do == doSend || s.do == doRecv:
 		err = m.preparePair(s, c)
@@ -66,10 +60,10 @@ func (m *machine) prepareComm(s *step, c *Comm) error {
 		}
 		s.do = doNothing
 	}
-	if err != nil || m.dev == nil {
+	if err != nil || s.line == nil {
 		return err
 	}
-	return m.prepareRemoteComm(s, to, from)
+	return m.prepareOn(s.line, s, to, from)
 }
 
 // preparePair gives a message its line.
@@ -113,39 +107,161 @@ func commType(name string) (comm.DType, bool) {
 	return 0, false
 }
 
-// communicate starts a collective or a message, or makes the copies that stand for it.
-func (m *machine) communicate(s *step, micro int) {
-	m.copyAll(s.before)
-	switch s.do {
-	case doSlice:
-		m.slice(s.call.Comm, micro)
-		return
-	case doReduce:
-		s.seq = s.line.queue.AllReduce(&s.site, s.dst, s.dtype, s.op)
-	case doGather:
-		s.seq = s.line.queue.AllGather(&s.site, s.dst, s.src, s.dtype)
-	case doScatter:
-		s.seq = s.line.queue.ReduceScatter(&s.site, s.dst, s.src, s.dtype, s.op)
-	case doExchange:
-		s.seq = s.line.queue.AllToAll(&s.site, s.dst, s.src, s.dtype)
-	case doSend:
-		s.seq = s.line.queue.Send(&s.site, s.src, s.dtype, s.to)
-	case doRecv:
-		s.seq = s.line.queue.Recv(&s.site, s.dst, s.dtype, s.to)
-	default:
-		return
+// openLine makes a line's stream. direct may be nil.
+func (m *machine) openLine(l *line, direct comm.DeviceComm) (err error) {
+	l.direct = direct
+	l.stream, err = m.dev.NewStream(true)
+	return err
+}
+
+var opOf = map[int]comm.Op{doReduce: comm.OpAllReduce, doGather: comm.OpAllGather, doScatter: comm.OpReduceScatter, doExchange: comm.OpAllToAll,
+	doSend: comm.OpSend, doRecv: comm.OpRecv}
+
+// prepareOn prepares a collective on its line, which writes and reads so many bytes of the arena.
+func (m *machine) prepareOn(l *line, s *step, to, from int) (err error) {
+	if s.ready, err = m.dev.NewEvent(); err == nil {
+		s.done, err = m.dev.NewEvent()
 	}
-	s.line.last = s.seq
+	if err != nil {
+		return err
+	}
+	c := s.call.Comm
+	switch {
+	case l.direct != nil:
+		s.direct = comm.DeviceCall{Op: opOf[s.do], DType: s.dtype, Reduce: s.op, Root: s.to, Bytes: from, Stream: l.stream.Handle()}
+		if from == 0 {
+			s.direct.Bytes = to
+		}
+		if to > 0 {
+			s.direct.Dst = m.dev.Address(c.Offset)
+		}
+		if from > 0 {
+			s.direct.Src = m.dev.Address(c.Source)
+		}
+	case m.local != nil:
+		var dst, src []byte
+		if to > 0 {
+			dst = m.local.Bytes(c.Offset, to)
+		}
+		if from > 0 {
+			src = m.local.Bytes(c.Source, from)
+		}
+		s.job = func(c comm.Communicator) error { return s.exchange(c, dst, src) }
+	default:
+		l.room = max(l.room, aligned(to)+aligned(from))
+		s.job = func(c comm.Communicator) error { return m.byHost(c, s, to, from) }
+	}
+	return nil
+}
+
+// stage makes the host memory of the lines.
+func (m *machine) stage() (err error) {
+	for _, list := range [][]*line{m.lines, m.sends} {
+		for _, l := range list {
+			if l.room > 0 && err == nil {
+				l.staging, err = m.dev.Pinned(l.room)
+			}
+		}
+	}
+	return err
+}
+
+// communicate starts a collective or a message, or makes the copies that stand for it.
+func (m *machine) communicate(s *step, micro int) error {
+	for _, c := range s.before {
+		if err := m.main.Copy(c.To, c.From, c.Bytes); err != nil {
+			return err
+		}
+	}
+	switch s.do {
+	case doNothing:
+		return nil
+	case doSlice:
+		return m.slice(s.call.Comm, micro)
+	}
+	if err := m.main.Record(s.ready); err != nil {
+		return err
+	}
+	l := s.line
+	s.epoch, s.issued, l.last = m.epoch, true, s
+	if l.direct == nil {
+		s.seq = l.queue.Do(s.job)
+		return nil
+	}
+	if err := l.stream.Wait(s.ready); err != nil {
+		return err
+	}
+	if err := l.direct.Enqueue(&s.direct); err != nil {
+		return fmt.Errorf("%s, at %s: %w", s.call.Name, or(s.call.Loc, "an op without a location"), err)
+	}
+	return l.stream.Record(s.done)
+}
+
+// byHost is a collective by way of host memory, on its line's thread. The stream is waited for before anything is done there:
+// what it copies of an earlier call lies in the same place.
+func (m *machine) byHost(c comm.Communicator, s *step, to, from int) error {
+	if err := m.dev.Bind(); err != nil {
+		return err
+	}
+	l := s.line
+	dst, src := l.staging[:to], l.staging[aligned(to):][:from]
+	err := l.stream.Wait(s.ready)
+	if err == nil && s.do == doReduce {
+		err = l.stream.Download(dst, s.call.Comm.Offset)
+	}
+	if err == nil {
+		err = l.stream.Download(src, s.call.Comm.Source)
+	}
+	if err == nil {
+		err = m.until(l.stream.Query)
+	}
+	if err == nil {
+		err = s.exchange(c, dst, src)
+	}
+	if err == nil {
+		err = l.stream.Upload(s.call.Comm.Offset, dst)
+	}
+	if err == nil {
+		err = l.stream.Record(s.done)
+	}
+	return err
+}
+
+// exchange is a collective or a message itself, on memory of this process.
+func (s *step) exchange(c comm.Communicator, dst, src []byte) error {
+	switch s.do {
+	case doReduce:
+		return c.AllReduce(&s.site, dst, s.dtype, s.op)
+	case doGather:
+		return c.AllGather(&s.site, dst, src, s.dtype)
+	case doScatter:
+		return c.ReduceScatter(&s.site, dst, src, s.dtype, s.op)
+	case doExchange:
+		return c.AllToAll(&s.site, dst, src, s.dtype)
+	case doSend:
+		return c.Send(&s.site, src, s.dtype, s.to)
+	}
+	return c.Recv(&s.site, dst, s.dtype, s.to)
+}
+
+// recordable reports whether a step can be recorded as a graph: all of its collectives run on the device.
+func (m *machine) recordable() bool {
+	for _, list := range [][]*line{m.lines, m.sends} {
+		for _, l := range list {
+			if l.room > 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // slice takes this rank's, or this micro-batch's, part of each of the Outer slices.
-func (m *machine) slice(c *Comm, micro int) {
+func (m *machine) slice(c *Comm, micro int) error {
 	k, n := micro, max(c.Outer, 1)
 	if c.Axis != mesh.TimeAxis {
 		k = m.axes[c.Axis].coord
 	}
 	each := c.Bytes / n
-	for i := range n {
-		copy(m.arena.Bytes(c.Offset+i*each, each), m.arena.Bytes(c.Source+i*c.Stride+k*each, each))
-	}
+	return m.main.CopyRows(c.Offset, each, c.Source+k*each, c.Stride, each, n)
 }

@@ -121,7 +121,7 @@ func (s *session) agreeOn(dev device.Device) (*comm.DeviceBackend, error) {
 // closeDirect ends the communicators that work on devices' memory: in good order, or whatever they wait for.
 func (m *machine) closeDirect() {
 	for _, c := range m.direct {
-		if m.remote.failed.Load() {
+		if m.failed.Load() {
 			c.Abort()
 		} else {
 			c.Close()

@@ -84,8 +84,9 @@ func fakeProgram(p *Program, opened func(*fake)) *Program {
 		p.Funcs[name] = calls
 	}
 	p.Device = &Device{Open: func(code *device.Code, o device.Options) (device.Device, error) {
-		d := &fake{mem: make([]byte, o.ArenaBytes+64), kernels: kernels, closed: make(chan struct{})}
-		d.mem = d.mem[-uintptr(unsafe.Pointer(&d.mem[0]))&63:][:o.ArenaBytes]
+		n := o.ArenaBytes + o.Behind
+		d := &fake{mem: make([]byte, n+64), kernels: kernels, closed: make(chan struct{})}
+		d.mem = d.mem[-uintptr(unsafe.Pointer(&d.mem[0]))&63:][:n]
 		d.main = d.stream()
 		if opened != nil {
 			opened(d)

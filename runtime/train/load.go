@@ -77,7 +77,7 @@ func stored(dtype string) string {
 // put copies this rank's part of a whole tensor into the arena.
 func (s *session) put(t *abi.Tensor, data []byte) error {
 	from := region{data: data, dims: s.plan.whole(t), at: s.plan.start(t, s.plan.rank, 0)}
-	if s.m.dev != nil && len(data) == t.Bytes { // all of it: no need of a copy
+	if len(data) == t.Bytes { // all of it: no need of a copy
 		return s.m.write(t.Offset, data)
 	}
 	return s.m.fill(t, func(b []byte) error {
@@ -96,7 +96,7 @@ func (s *session) describe() {
 	fmt.Fprintf(w.out, "rank %d of %d, mesh %s, program %s: %s, batch %d = %d ranks x %d micro-batches x %d, arena %d bytes %v, %d threads on %s\n",
 		x.rank, x.Ranks, x.mesh, x.prog.Package, x.Model, x.Train.Batch, x.Train.DP, x.Train.Microbatches, x.Train.RankBatch,
 		x.prog.ArenaBytes, x.prog.Segments, s.threads, cpu.Model())
-	if s.m.dev != nil {
+	if s.m.local == nil {
 		i := s.m.dev.Info()
 		fmt.Fprintf(w.out, "  device %d: %s, %s, %.1f GiB, CUDA %s, kernels for %s, %d bytes with what the run-time needs\n", i.Number, i.Name, i.Arch,
 			float64(i.Memory)/(1<<30), i.Driver, i.Image, s.m.behind.end)

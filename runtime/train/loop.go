@@ -28,7 +28,7 @@ type trainer struct {
 	sampler data.Sampler
 	reading data.Config // of the loader
 	loader  *data.Loader
-	pace    *pacer     // nil without a device, and where every call is looked at
+	pace    *pacer     // nil on a device that does its work at once, and where every call is looked at
 	eval    *evaluator // nil without --eval-data
 	total   int64      // steps to reach
 	origin  int64      // step at which the data began: 0, or that of --reset-data

@@ -6,12 +6,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/device"
 )
 
 // machine executes the functions of a program on its arena. Everything that a call needs is prepared once, so that
@@ -19,16 +20,22 @@ import (
 type machine struct {
 	plan *plan
 	memory
-	base   unsafe.Pointer    // of an arena in this processor's memory
-	remote *remote           // how functions run on a device; nil without one
-	direct []comm.DeviceComm // all that work on devices' memory
-	axes   map[string]*axisGroup
-	peers  map[peer]*neighbour
-	lines  []*line // what a function leaves nothing on when it ends
-	sends  []*line // what an action may leave messages on, a step none
-	funcs  map[string]*function
-	slots  map[string][]*function // the same functions by slot of the stash; nil where no action works on that slot
-	watch  *watcher               // nil unless GTC_NAN, GTC_PROFILE, GTC_DEBUG or a trace ask to look at every call
+	main  device.Stream // of the kernels
+	axes  map[string]*axisGroup
+	peers map[peer]*neighbour
+	lines []*line // what a function leaves nothing on when it ends
+	sends []*line // what an action may leave messages on, a step none
+	funcs map[string]*function
+	slots map[string][]*function // the same functions by slot of the stash; nil where no action works on that slot
+	watch *watcher               // nil unless GTC_NAN, GTC_PROFILE, GTC_DEBUG or a trace ask to look at every call
+
+	words int   // status words that are given out
+	epoch int64 // grows when a step ends: collectives of an earlier one are over
+
+	direct   []comm.DeviceComm // all that work on devices' memory
+	alive    func() error      // the error by which the job has ended, or nil; nil where no device waits for another
+	patience time.Duration     // with a device that waits for others; 0 for any
+	failed   atomic.Bool       // the job has ended while the device worked
 }
 
 // network is what a machine reaches other ranks by.
@@ -48,15 +55,18 @@ type peer struct {
 	coord int
 }
 
-// line is a queue of communication that runs beside the kernels.
+// line is a queue of communication that runs beside the kernels: on a thread of its own, and, where work is queued ahead, on a
+// stream of its own, too. Its collectives run one after the other: those of a library that works on devices' memory, or those of
+// comm, on the arena itself, or by way of memory that the device copies to and from. Events order them with the kernels on both
+// sides.
 type line struct {
-	queue  *comm.Queue
-	last   uint64 // number of the last call issued
-	remote remoteLine
+	queue   *comm.Queue
+	stream  device.Stream
+	direct  comm.DeviceComm // nil: by way of the queue
+	room    int             // bytes of host memory that the largest of its calls takes; 0 where it needs none
+	staging []byte
+	last    *step // the last call that was issued, unless the kernels wait for it already
 }
-
-// wait waits for everything issued.
-func (l *line) wait() error { return l.queue.Wait(l.last) }
 
 // axisGroup is the ranks along one mesh axis, and the queue on which their collectives run.
 type axisGroup struct {
@@ -82,7 +92,7 @@ type function struct {
 	reads  []read  // what it takes from the data, see feeder
 	kept   []int   // sends of what stays, which may go on when the function has ended
 	brief  []int   // other sends
-	status []*step // calls with a status word, on a device
+	status []*step // calls with a status word, where work is queued ahead
 }
 
 // What a step does.
@@ -104,15 +114,22 @@ type step struct {
 	do     int
 	waits  []int // earlier steps whose collectives must be over
 	before []Copy
-	line   *line
-	to     int // of a send or recv: the peer's rank in the pair
-	site   comm.Site
-	dtype  comm.DType
-	op     comm.ReduceOp
-	dst    []byte
-	src    []byte
-	seq    uint64 // of the collective on its line, once issued
-	remote remoteStep
+
+	work device.Work // of a kernel
+	word int         // its status word; -1 for none
+
+	// Of a collective or a message.
+	line        *line // nil among one rank
+	to          int   // of a send or recv: the peer's rank in the pair
+	site        comm.Site
+	dtype       comm.DType
+	op          comm.ReduceOp
+	job         func(comm.Communicator) error // it, on the line's queue
+	direct      comm.DeviceCall               // it, where a library does it on the devices' memory
+	seq         uint64                        // its number on the queue, once issued
+	issued      bool
+	epoch       int64        // in which it was last issued
+	ready, done device.Event // what it works on is there, it is over
 
 	count        int // times run, waited and taken, under GTC_PROFILE
 	waited, took time.Duration
@@ -120,12 +137,8 @@ type step struct {
 
 // newMachine prepares p.
 func newMachine(p *Program, x *plan, where memory, net network) (*machine, error) {
-	m := &machine{plan: x, memory: where, axes: map[string]*axisGroup{}, peers: map[peer]*neighbour{}, funcs: map[string]*function{}, slots: map[string][]*function{}}
-	if m.dev == nil {
-		m.base = m.arena.Base()
-	} else {
-		m.remote = &remote{main: m.dev.Main(), alive: net.alive, patience: net.patience}
-	}
+	m := &machine{plan: x, memory: where, main: where.dev.Main(), axes: map[string]*axisGroup{}, peers: map[peer]*neighbour{},
+		funcs: map[string]*function{}, slots: map[string][]*function{}, alive: net.alive, patience: net.patience}
 	for _, c := range net.direct {
 		m.direct = append(m.direct, c)
 	}
@@ -231,13 +244,15 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 				return nil, fmt.Errorf("BUG: %s writes %d bytes at %d of an arena of %d", s.call.Name, o.Bytes, o.Offset, m.size())
 			}
 		}
-		if err := m.prepareKernel(f, s); err != nil {
-			return nil, err
+		if kernel := s.call.kernel(); kernel == (s.call.Comm != nil) {
+			return nil, fmt.Errorf("BUG: %s is not one of a kernel and a collective", s.call.Name)
+		} else if kernel {
+			err = m.prepareKernel(f, s)
+		} else if err = m.prepareComm(s, s.call.Comm); err != nil {
+			err = fmt.Errorf("%s: %w", s.call.Name, err)
 		}
-		if s.call.Comm != nil {
-			if err := m.prepareComm(s, s.call.Comm); err != nil {
-				return nil, fmt.Errorf("%s: %w", s.call.Name, err)
-			}
+		if err != nil {
+			return nil, err
 		}
 		if s.do == doSend {
 			if s.call.Comm.Stays {
@@ -250,20 +265,29 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 	return f, nil
 }
 
-// prepareKernel prepares a call that is no collective, on whatever it runs.
+// kernel reports whether a call is no collective.
+func (c *Call) kernel() bool {
+	return c.Run != nil || c.Launches != nil || c.Product != nil || c.Convolution != nil
+}
+
+// prepareKernel has the device prepare a call, and gives it a status word where it may refuse an index later than it is queued.
 func (m *machine) prepareKernel(f *function, s *step) error {
 	c := s.call
-	kernel := c.Run != nil
-	if m.dev != nil {
-		kernel = c.Launches != nil || c.Product != nil || c.Convolution != nil
+	task := &device.Task{Run: c.Run, At: c.At, Launches: c.Launches, Product: c.Product, Convolution: c.Convolution, Status: -1}
+	s.word = -1
+	if c.refuses() {
+		if s.word = m.words; s.word >= m.behind.limit {
+			return fmt.Errorf("BUG: more than %d status words", m.behind.limit)
+		}
+		m.words++
+		task.Status = m.behind.words + 8*s.word
+		f.status = append(f.status, s)
 	}
-	if (c.Comm == nil) != kernel {
-		return fmt.Errorf("BUG: %s is not one of a kernel and a collective", c.Name)
+	var err error
+	if s.work, err = m.dev.Prepare(task); err != nil {
+		return fmt.Errorf("%s, at %s: %w", c.Name, or(c.Loc, "an op without a location"), err)
 	}
-	if m.dev == nil || !kernel {
-		return nil
-	}
-	return m.prepareWork(f, s)
+	return nil
 }
 
 // moves checks copies.
@@ -274,93 +298,6 @@ func (m *machine) moves(copies []Copy) ([]Copy, error) {
 		}
 	}
 	return copies, nil
-}
-
-// run executes a function; micro is the micro-batch that the batch in the arena is.
-func (m *machine) run(f *function, micro int) error {
-	if m.watch != nil && m.watch.debug > 2 {
-		fmt.Fprintf(m.watch.out, "rank %d @%s, micro-batch %d, slot %d\n", m.plan.rank, f.name, micro, f.slot)
-	}
-	if m.dev != nil {
-		return m.runRemote(f, micro)
-	}
-	if err := f.sent(f.kept); err != nil { // of the last micro-batch in this slot
-		return err
-	}
-	for i := range f.steps {
-		s := &f.steps[i]
-		var t0 time.Time
-		if m.watch != nil {
-			t0 = time.Now()
-		}
-		for _, w := range s.waits {
-			if err := f.steps[w].line.queue.Wait(f.steps[w].seq); err != nil {
-				return err
-			}
-		}
-		t1 := t0
-		if m.watch != nil && len(s.waits) > 0 {
-			t1 = time.Now()
-		}
-		if s.do == doKernel {
-			if row := s.call.Run(m.base, s.call.At); row >= 0 {
-				return m.refused(f, s.call, row, micro, m.integer)
-			}
-		} else {
-			m.communicate(s, micro)
-		}
-		if m.watch != nil {
-			if err := m.watch.after(m, f, s, t0, t1); err != nil {
-				return err
-			}
-		}
-	}
-	return m.end(f)
-}
-
-// end waits for what f has started, sends out of the stash apart, and makes its copies.
-func (m *machine) end(f *function) error {
-	var t0 time.Time
-	if m.watch != nil {
-		t0 = time.Now()
-	}
-	for _, l := range m.lines {
-		if err := l.wait(); err != nil {
-			return err
-		}
-	}
-	if err := f.sent(f.brief); err != nil {
-		return err
-	}
-	if m.watch != nil && len(m.lines) > 0 {
-		m.watch.drains++
-		m.watch.drained += time.Since(t0)
-	}
-	m.copyAll(f.copies)
-	return nil
-}
-
-// sent waits for sends of f.
-func (f *function) sent(steps []int) error {
-	for _, i := range steps {
-		if err := f.steps[i].line.queue.Wait(f.steps[i].seq); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// settle ends a step: every message has gone.
-func (m *machine) settle() error {
-	if m.dev != nil {
-		return m.settleRemote()
-	}
-	for _, l := range m.sends {
-		if err := l.wait(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // close ends the queues; the communicators stay open.

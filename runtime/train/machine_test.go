@@ -12,7 +12,8 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
-	"github.com/gtc-compiler/gtc/runtime/mem"
+	"github.com/gtc-compiler/gtc/runtime/device"
+	"github.com/gtc-compiler/gtc/runtime/device/cpu"
 )
 
 // build makes the machine of one rank for calls of a function "step" on a mesh, with an arena of 4096 bytes.
@@ -34,16 +35,22 @@ func build(t testing.TB, mesh []abi.Axis, rank int, calls []Call, copies []Copy,
 	if err != nil {
 		t.Fatal(err)
 	}
-	arena, err := mem.New(4096)
+	return newMachine(p, x, onProcessor(t, 4096), network{axes: groups})
+}
+
+// onProcessor is an arena of n bytes on the processor that the test runs on.
+func onProcessor(t testing.TB, n int) memory {
+	t.Helper()
+	dev, err := cpu.Open(nil, device.Options{ArenaBytes: n})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { arena.Close() })
-	return newMachine(p, x, memory{arena: arena}, network{axes: groups})
+	t.Cleanup(func() { dev.Close() })
+	return memory{dev: dev, local: dev.(device.Local), large: n}
 }
 
 func floats(m *machine, offset, n int) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Add(m.base, offset)), n)
+	return unsafe.Slice((*float32)(unsafe.Pointer(&m.local.Bytes(offset, 4*n)[0])), n)
 }
 
 // On a mesh of 2 x 2 ranks: a reduction along one axis, a gather and a scatter along the other, each waited for where
@@ -161,11 +168,7 @@ func TestAStepAllocatesNothing(t *testing.T) {
 		if s.plan, err = readPlan(p, 0); err != nil {
 			t.Fatal(err)
 		}
-		arena, err := mem.New(s.plan.prog.ArenaBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.build(p, memory{arena: arena}); err != nil {
+		if err := s.build(p, onProcessor(t, s.plan.prog.ArenaBytes)); err != nil {
 			t.Fatal(err)
 		}
 		tr := &trainer{session: s}
@@ -188,7 +191,6 @@ func TestAStepAllocatesNothing(t *testing.T) {
 			t.Errorf("%d micro-batches: %v allocations a step", m.micro, n)
 		}
 		tr.close()
-		arena.Close()
 	}
 }
 

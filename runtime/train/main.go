@@ -22,7 +22,6 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device/cpu"
-	"github.com/gtc-compiler/gtc/runtime/mem"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/trace"
 )
@@ -172,23 +171,6 @@ func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 	return s.work()
 }
 
-// memory makes the arena, on the program's device or in this processor's memory; end gives it back.
-func (s *session) memory(p *Program) (where memory, end func(), err error) {
-	if p.Device != nil {
-		runtime.LockOSThread() // a device is bound to a thread
-		if where, err = s.openDevice(p); err != nil {
-			runtime.UnlockOSThread()
-			return where, nil, err
-		}
-		return where, func() { where.dev.Close(); runtime.UnlockOSThread() }, nil
-	}
-	arena, err := mem.New(s.plan.prog.ArenaBytes)
-	if err != nil {
-		return where, nil, err
-	}
-	return memory{arena: arena}, func() { arena.Close() }, nil
-}
-
 func (s *session) openTrace() (err error) {
 	path := s.cfg.trace
 	if path == "" {
@@ -207,7 +189,7 @@ func (s *session) openTrace() (err error) {
 // build makes the machine, with a communicator for each mesh axis, and loads the weights.
 func (s *session) build(p *Program, where memory) error {
 	net, err := s.network()
-	if err == nil && where.dev != nil {
+	if err == nil && where.local == nil {
 		err = s.onDevices(&net, where.dev)
 	}
 	if err != nil {
@@ -243,8 +225,8 @@ func (s *session) work() error {
 	case s.m.funcs[FuncStep] == nil:
 		return usagef("this program only infers (gtc compile --loss none): use --inputs IN.npz --dump-forward OUT.npz")
 	}
-	if s.m.arena != nil {
-		s.m.arena.Populate() // a step that meets a row of a table for the first time does not wait for the system
+	if s.m.local != nil {
+		s.m.local.Populate() // a step that meets a row of a table for the first time does not wait for the system
 	}
 	return s.train()
 }

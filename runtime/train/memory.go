@@ -2,28 +2,76 @@ package train
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
+	"runtime"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
-	"github.com/gtc-compiler/gtc/runtime/mem"
+	"github.com/gtc-compiler/gtc/runtime/device/cpu"
 )
 
-// memory is where the arena lies: in this processor's memory, or in a device's.
+// memory is where the arena lies: on a device, which may be this process itself.
 type memory struct {
-	arena *mem.Arena
-	dev   device.Device // nil with an arena
-	large int           // bytes of the plan's arena on the device
-	behind
+	dev    device.Device
+	local  device.Local // dev, where the arena is in this process's memory; else nil
+	large  int          // bytes of the plan's arena
+	behind              // nothing with a local device
+}
+
+// here is the device of programs that name none: the processor that the process is on.
+var here = Device{Open: cpu.Open}
+
+// memory opens the device of p for this rank, which the launcher calls by its number on the host, and makes the arena there; end
+// gives both back. A device is bound to the thread of the calling goroutine, except one that is Local.
+func (s *session) memory(p *Program) (where memory, end func(), err error) {
+	on := p.Device
+	if on == nil {
+		on = &here
+	}
+	runtime.LockOSThread()
+	where, err = s.open(on, s.plan.layout(p))
+	if err != nil || where.local != nil {
+		runtime.UnlockOSThread()
+	}
+	if err != nil {
+		return where, nil, err
+	}
+	return where, func() {
+		where.dev.Close()
+		if where.local == nil {
+			runtime.UnlockOSThread()
+		}
+	}, nil
+}
+
+// open opens a device, with b behind the arena where that is not in this process.
+func (s *session) open(on *Device, b behind) (memory, error) {
+	log := func(format string, args ...any) {
+		if s.plan.rank == 0 {
+			fmt.Fprintf(s.env.err, format+"\n", args...)
+		}
+	}
+	m := memory{large: s.plan.prog.ArenaBytes}
+	var err error
+	if m.dev, err = on.Open(&on.Code, device.Options{Number: s.number, ArenaBytes: m.large, Behind: b.end - m.large, Log: log}); err != nil {
+		return memory{}, err
+	}
+	if m.local, _ = m.dev.(device.Local); m.local != nil {
+		return m, nil
+	}
+	m.behind = b
+	words := slices.Repeat(binary.NativeEndian.AppendUint64(nil, noRow), b.limit)
+	if err := m.dev.Put(b.words, words); err != nil {
+		m.dev.Close()
+		return memory{}, err
+	}
+	return m, nil
 }
 
 // size is that of the arena, in bytes.
-func (m *memory) size() int {
-	if m.dev != nil {
-		return m.large
-	}
-	return m.arena.Size()
-}
+func (m *memory) size() int { return m.large }
 
 // holds reports whether n bytes at offset lie inside.
 func (m *memory) holds(offset, n int) bool {
@@ -32,8 +80,8 @@ func (m *memory) holds(offset, n int) bool {
 
 // stretch is n bytes at offset, to be read: the arena itself, or a copy of a device's.
 func (m *memory) stretch(offset, n int) ([]byte, error) {
-	if m.dev == nil {
-		return m.arena.Bytes(offset, n), nil
+	if m.local != nil {
+		return m.local.Bytes(offset, n), nil
 	}
 	b := make([]byte, n)
 	return b, m.dev.Get(b, offset)
@@ -44,8 +92,8 @@ func (m *memory) contents(t *abi.Tensor) ([]byte, error) { return m.stretch(t.Of
 
 // fill has f write all of a tensor.
 func (m *memory) fill(t *abi.Tensor, f func(b []byte) error) error {
-	if m.dev == nil {
-		return f(m.arena.Bytes(t.Offset, t.Bytes))
+	if m.local != nil {
+		return f(m.local.Bytes(t.Offset, t.Bytes))
 	}
 	b := make([]byte, t.Bytes)
 	if err := f(b); err != nil {
@@ -60,27 +108,14 @@ func (m *memory) edit(t *abi.Tensor, f func(b []byte) error) error {
 	if err == nil {
 		err = f(b)
 	}
-	if err != nil || m.dev == nil {
+	if err != nil || m.local != nil {
 		return err
 	}
 	return m.dev.Put(t.Offset, b)
 }
 
 // write puts b at offset.
-func (m *memory) write(offset int, b []byte) error {
-	if m.dev != nil {
-		return m.dev.Put(offset, b)
-	}
-	copy(m.arena.Bytes(offset, len(b)), b)
-	return nil
-}
-
-// copyAll makes copies within an arena of this processor.
-func (m *memory) copyAll(list []Copy) {
-	for _, c := range list {
-		copy(m.arena.Bytes(c.To, c.Bytes), m.arena.Bytes(c.From, c.Bytes))
-	}
-}
+func (m *memory) write(offset int, b []byte) error { return m.dev.Put(offset, b) }
 
 // scalar is a one-element result as a float64.
 func (m *memory) scalar(t *abi.Tensor) (float64, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
-	"github.com/gtc-compiler/gtc/runtime/mem"
 )
 
 // encodeF32 is values as the arena holds them.
@@ -52,11 +51,7 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	arena, err := mem.New(64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer arena.Close()
+	where := onProcessor(t, 64)
 	for _, v := range []struct {
 		name, merge string
 		ranks       int // 0: no contents of its own
@@ -69,23 +64,23 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 		{"optim/m/w", abi.MergeMean, 4, []float32{4, 5, 6}},
 	} {
 		x := &abi.Tensor{Name: v.name, DType: "f32", Dims: []int{3}, Bytes: 12, Merge: v.merge}
-		s := &session{plan: &plan{rank: max(v.ranks-1, 0)}, m: &machine{memory: memory{arena: arena}}}
+		s := &session{plan: &plan{rank: max(v.ranks-1, 0)}, m: &machine{memory: where}}
 		if v.ranks > 0 {
 			x.Own = []string{"dp"}
 			s.plan.mesh = mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: v.ranks}}}
 		}
-		clear(arena.Bytes(x.Offset, x.Bytes))
+		clear(where.local.Bytes(x.Offset, x.Bytes))
 		have, err := c.Tensor(v.name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		done, note, err := s.readOwn(c, x, have)
-		if !done || note == "" || err != nil || !slices.Equal(arena.Bytes(x.Offset, x.Bytes), encodeF32(v.want...)) {
-			t.Errorf("%s for %d ranks: %v, %q, %v; got %v, want %v", v.name, v.ranks, done, note, err, arena.Bytes(x.Offset, x.Bytes), encodeF32(v.want...))
+		if !done || note == "" || err != nil || !slices.Equal(where.local.Bytes(x.Offset, x.Bytes), encodeF32(v.want...)) {
+			t.Errorf("%s for %d ranks: %v, %q, %v; got %v, want %v", v.name, v.ranks, done, note, err, where.local.Bytes(x.Offset, x.Bytes), encodeF32(v.want...))
 		}
 	}
 	bad := &abi.Tensor{Name: "optim/momentum/w", DType: "f32", Dims: []int{4}, Bytes: 16, Own: []string{"dp"}, Merge: abi.MergeMean}
-	s := &session{plan: &plan{mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 4}}}}, m: &machine{memory: memory{arena: arena}}}
+	s := &session{plan: &plan{mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 4}}}}, m: &machine{memory: where}}
 	have, err := c.Tensor(bad.Name)
 	if err != nil {
 		t.Fatal(err)

@@ -52,10 +52,10 @@ type recording struct {
 // slots is how many batches the loader reads ahead of a device: one is being copied meanwhile.
 const slots = 3
 
-// newPacer prepares the queue of t's steps; nil where every call is looked at, or without a device.
+// newPacer prepares the queue of t's steps; nil where every call is looked at, or on a device that does its work at once.
 func (t *trainer) newPacer() (*pacer, error) {
 	m := t.m
-	if m.dev == nil || t.watch.calls() {
+	if m.local != nil || t.watch.calls() {
 		return nil, nil
 	}
 	p := &pacer{t: t, recordings: map[*function]*recording{}}
@@ -101,8 +101,8 @@ func (p *pacer) giveWords() error {
 		if n == 0 {
 			continue
 		}
-		p.words[i] = m.remote.words
-		if m.remote.words += n; m.remote.words > m.behind.limit {
+		p.words[i] = m.words
+		if m.words += n; m.words > m.behind.limit {
 			return fmt.Errorf("BUG: more than %d status words", m.behind.limit)
 		}
 	}
@@ -135,17 +135,17 @@ func (p *pacer) step() error {
 	if err := t.choose(); err != nil {
 		return err
 	}
-	err := m.remote.main.Wait(p.uploaded)
+	err := m.main.Wait(p.uploaded)
 	if err == nil {
 		err = p.run()
 	}
 	past := &p.ring[p.issued%pace]
 	past.step = t.step + 1
 	if err == nil {
-		err = m.remote.main.Download(past.block, m.behind.words)
+		err = m.main.Download(past.block, m.behind.words)
 	}
 	if err == nil {
-		err = m.remote.main.Record(past.over)
+		err = m.main.Record(past.over)
 	}
 	if err != nil {
 		return t.failed(err)
@@ -212,7 +212,7 @@ func (p *pacer) look() error {
 	for i := range t.actions {
 		a := &t.actions[i]
 		for k, s := range a.f.status {
-			word := s.remote.word
+			word := s.word
 			if p.words[i] >= 0 {
 				word = p.words[i] + k
 			}
@@ -310,7 +310,7 @@ func (p *pacer) fixed(batch []npz.Array) error {
 				return inFile("--fixed-batch "+t.cfg.fixedBatch, err)
 			}
 			for _, r := range a.f.reads {
-				if err := m.remote.main.Copy(m.behind.inbox[r.t]+partOf(r.t, a.data)*r.t.Bytes, r.t.Offset, r.t.Bytes); err != nil {
+				if err := m.main.Copy(m.behind.inbox[r.t]+partOf(r.t, a.data)*r.t.Bytes, r.t.Offset, r.t.Bytes); err != nil {
 					return m.broken(a.f, nil, err)
 				}
 			}
@@ -320,7 +320,7 @@ func (p *pacer) fixed(batch []npz.Array) error {
 	if err := p.run(); err != nil {
 		return t.failed(err)
 	}
-	if err := m.wait(m.remote.main); err != nil {
+	if err := m.wait(m.main); err != nil {
 		return t.failed(err)
 	}
 	for i := range t.actions {
@@ -342,16 +342,16 @@ func (p *pacer) run() error {
 	case r.refused:
 		return p.queue()
 	case r.graph != 0:
-		return m.broken(t.last, nil, m.remote.main.Launch(r.graph))
+		return m.broken(t.last, nil, m.main.Launch(r.graph))
 	}
-	if err := m.remote.main.Capture(); err != nil {
+	if err := m.main.Capture(); err != nil {
 		return m.broken(t.last, nil, err)
 	}
 	err := p.queue()
-	graph, ended := m.remote.main.End()
+	graph, ended := m.main.End()
 	if err = errors.Join(err, ended); err == nil {
 		r.graph = graph
-		return m.broken(t.last, nil, m.remote.main.Launch(graph))
+		return m.broken(t.last, nil, m.main.Launch(graph))
 	}
 	m.dev.Drop(graph)
 	var f device.Failure
@@ -366,7 +366,7 @@ func (p *pacer) run() error {
 // queue queues the actions of a step one by one.
 func (p *pacer) queue() error {
 	t, m := p.t, p.t.m
-	main := m.remote.main
+	main := m.main
 	t.feed.fresh()
 	image := m.behind.image
 	for i := range t.actions {
@@ -398,7 +398,7 @@ func (p *pacer) queue() error {
 			return err
 		}
 		if n := len(a.f.status); n > 0 && p.words[i] >= 0 {
-			from := m.behind.words + 8*a.f.status[0].remote.word
+			from := m.behind.words + 8*a.f.status[0].word
 			if err := main.Copy(m.behind.words+8*p.words[i], from, 8*n); err != nil {
 				return m.broken(a.f, nil, err)
 			}

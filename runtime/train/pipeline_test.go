@@ -15,7 +15,6 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 	"github.com/gtc-compiler/gtc/runtime/data"
-	"github.com/gtc-compiler/gtc/runtime/mem"
 )
 
 // layouts are pipelines of every schedule, with data parallelism.
@@ -201,12 +200,7 @@ func TestAScheduledStepAllocatesNothing(t *testing.T) {
 			}
 		}
 	}
-	arena, err := mem.New(s.plan.prog.ArenaBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer arena.Close()
-	if err := s.build(prog, memory{arena: arena}); err != nil {
+	if err := s.build(prog, onProcessor(t, s.plan.prog.ArenaBytes)); err != nil {
 		t.Fatal(err)
 	}
 	defer s.m.close()

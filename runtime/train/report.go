@@ -106,20 +106,15 @@ func (r *reporter) start(t *trainer) {
 		upTo = "at most "
 	}
 	on := fmt.Sprintf("%d x %d threads", x.Ranks, t.threads)
-	if t.m.dev != nil {
+	if t.m.local == nil {
 		on = fmt.Sprintf("%d x %s", x.Ranks, t.deviceName())
 	}
 	r.note("%s: %d parameters, %d samples in batches of %d on %s, arena %s%.1f MiB, steps %d to %d", x.Model, params, t.set.Len(),
 		x.Train.Batch, on, upTo, float64(x.arenaBytes())/(1<<20), t.step, t.total)
 }
 
-// deviceName is the device's name, or cpu.
-func (s *session) deviceName() string {
-	if s.m.dev == nil {
-		return "cpu"
-	}
-	return s.m.dev.Info().Name
-}
+// deviceName is the device's name, such as cpu.
+func (s *session) deviceName() string { return s.m.dev.Info().Name }
 
 // field is one of a JSON line.
 type field struct {
@@ -210,7 +205,7 @@ func (r *reporter) progress(t *trainer) {
 		fields := []field{{"step", t.step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"lr", t.rate},
 			{"grad_norm", t.norm}, {"seconds", per}, {strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, {"resident_bytes", resident}}
 		fields = append(fields, scaling(t)...)
-		if t.m.dev != nil {
+		if t.m.local == nil {
 			u := r.used(t.m.dev)
 			fields = append(fields, field{"device_bytes", u.Used}, field{"device_percent", u.Busy})
 		}
@@ -226,7 +221,7 @@ func (r *reporter) progress(t *trainer) {
 		text += scalingText(t)
 		left := time.Duration(float64(r.total-t.step) * per * 1e9)
 		text += fmt.Sprintf("  %s %s  eta %s  mem %d MiB", short(r.perStep/per), r.unit, left.Round(time.Second), resident>>20)
-		if t.m.dev != nil {
+		if t.m.local == nil {
 			text += deviceText(r.used(t.m.dev))
 		}
 		if r.line {

@@ -84,8 +84,8 @@ func (w *watcher) after(m *machine, f *function, s *step, t0, t1 time.Time) erro
 	if w.nan == 0 && w.hash < 2 {
 		return nil
 	}
-	if m.dev == nil && s.line != nil && s.do != doSend { // what a collective makes is there only when it is over
-		if err := s.line.queue.Wait(s.seq); err != nil {
+	if m.local != nil && s.line != nil && s.do != doSend { // what a collective makes is there only when it is over
+		if err := m.await(s); err != nil {
 			return err
 		}
 	}

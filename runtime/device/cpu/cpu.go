@@ -1,4 +1,4 @@
-// Package cpu is the device of `--target cpu`: how many threads a rank uses, and what processor it is on.
+// Package cpu is the processor that the process itself runs on, as a device: its arena, how many threads a rank uses, and what it is.
 package cpu
 
 import (

@@ -70,7 +70,8 @@ func (d *Device) open(code *device.Code, o device.Options) (err error) {
 	if err = d.Bind(); err != nil {
 		return d.during("opening it", err)
 	}
-	if err := d.room(o.ArenaBytes); err != nil { // before kernels are compiled, which may take a while
+	arena := o.ArenaBytes + o.Behind
+	if err := d.room(arena); err != nil { // before kernels are compiled, which may take a while
 		return err
 	}
 	if d.main, err = d.newStream(0); err != nil {
@@ -79,7 +80,7 @@ func (d *Device) open(code *device.Code, o device.Options) (err error) {
 	if err := d.load(code, o.Log); err != nil {
 		return err
 	}
-	return d.allocate(o.ArenaBytes)
+	return d.allocate(arena)
 }
 
 // choose finds the device of a number and describes it.

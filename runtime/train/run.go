@@ -1,0 +1,243 @@
+package train
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gtc-compiler/gtc/runtime/device"
+)
+
+// run executes a function and waits for it; micro is the micro-batch that the batch in the arena is.
+func (m *machine) run(f *function, micro int) error {
+	if m.watch != nil && m.watch.debug > 2 {
+		fmt.Fprintf(m.watch.out, "rank %d @%s, micro-batch %d, slot %d\n", m.plan.rank, f.name, micro, f.slot)
+	}
+	if err := m.enqueue(f, micro); err != nil {
+		return err
+	}
+	if err := m.wait(m.main); err != nil {
+		return m.broken(f, nil, err)
+	}
+	return m.lookAtWords(f, micro)
+}
+
+// enqueue puts a function's work onto the device's streams. With a watcher it waits for every call.
+func (m *machine) enqueue(f *function, micro int) error {
+	if err := m.awaitSends(f, f.kept); err != nil { // of the last micro-batch in this slot
+		return err
+	}
+	for i := range f.steps {
+		s := &f.steps[i]
+		var t0 time.Time
+		if m.watch != nil {
+			t0 = time.Now()
+		}
+		for _, w := range s.waits {
+			if err := m.await(&f.steps[w]); err != nil {
+				return m.broken(f, s, err)
+			}
+		}
+		t1 := t0
+		if m.watch != nil && m.local != nil && len(s.waits) > 0 { // elsewhere it is the device that waits
+			t1 = time.Now()
+		}
+		if err := m.start(f, s, micro); err != nil {
+			return err
+		}
+		if m.watch != nil {
+			if err := m.watched(f, s, micro, t0, t1); err != nil {
+				return err
+			}
+		}
+	}
+	return m.end(f)
+}
+
+// start runs or queues a call.
+func (m *machine) start(f *function, s *step, micro int) error {
+	var err error
+	if s.do == doKernel {
+		err = m.main.Run(s.work)
+	} else {
+		err = m.communicate(s, micro)
+	}
+	if err == nil {
+		return nil
+	}
+	if row, ok := err.(device.Refused); ok {
+		return m.refused(f, s.call, int64(row), micro, m.integer)
+	}
+	return m.broken(f, s, err)
+}
+
+// watched has the watcher look at a call, which waited from t0 to t1 and has run or is queued since. One that is queued is waited
+// for, so that the time is its own.
+func (m *machine) watched(f *function, s *step, micro int, t0, t1 time.Time) error {
+	if m.local != nil {
+		return m.watch.after(m, f, s, t0, t1)
+	}
+	if s.do > doSlice && s.do != doSend { // what a collective makes is there only when it is over
+		if err := m.await(s); err != nil {
+			return m.broken(f, s, err)
+		}
+	}
+	if err := m.wait(m.main); err != nil {
+		return m.broken(f, s, err)
+	}
+	if s.do == doKernel && s.word >= 0 {
+		if err := m.lookAtWords(f, micro); err != nil {
+			return err
+		}
+	}
+	return m.watch.after(m, f, s, t0, t1)
+}
+
+// end has later work wait for what f has started, sends out of the stash apart, and makes its copies.
+func (m *machine) end(f *function) error {
+	var t0 time.Time
+	timed := m.watch != nil && m.local != nil && len(m.lines) > 0
+	if timed {
+		t0 = time.Now()
+	}
+	for _, l := range m.lines {
+		if err := m.awaitLine(l); err != nil {
+			return m.broken(f, nil, err)
+		}
+	}
+	if err := m.awaitSends(f, f.brief); err != nil {
+		return err
+	}
+	if timed {
+		m.watch.drains++
+		m.watch.drained += time.Since(t0)
+	}
+	for _, c := range f.copies {
+		if err := m.main.Copy(c.To, c.From, c.Bytes); err != nil {
+			return m.broken(f, nil, err)
+		}
+	}
+	return nil
+}
+
+// await has later kernels wait for a collective of this step.
+func (m *machine) await(s *step) error {
+	if !s.issued || s.epoch != m.epoch {
+		return nil // over since an earlier step, or never begun
+	}
+	if s.line.direct == nil { // which records the event when it is through
+		if err := s.line.queue.Wait(s.seq); err != nil {
+			return err
+		}
+	}
+	return m.main.Wait(s.done)
+}
+
+// awaitLine has later kernels wait for everything on a line.
+func (m *machine) awaitLine(l *line) error {
+	s := l.last
+	if s == nil {
+		return nil
+	}
+	l.last = nil
+	return m.await(s)
+}
+
+// awaitSends has later work wait for sends of f.
+func (m *machine) awaitSends(f *function, steps []int) error {
+	for _, i := range steps {
+		if err := m.await(&f.steps[i]); err != nil {
+			return m.broken(f, &f.steps[i], err)
+		}
+	}
+	return nil
+}
+
+// settle ends a step: what follows waits for every message of it.
+func (m *machine) settle() error {
+	for _, l := range m.sends {
+		if err := m.awaitLine(l); err != nil {
+			return err
+		}
+	}
+	m.epoch++
+	return nil
+}
+
+// wait waits for a stream. Ranks that wait for each other on their devices look meanwhile whether the others live.
+func (m *machine) wait(s device.Stream) error {
+	if m.alive == nil {
+		return s.Sync()
+	}
+	return m.until(s.Query)
+}
+
+// until waits for a device to be done with something.
+func (m *machine) until(done func() (bool, error)) error {
+	const eager = 100 * time.Microsecond // most waits are short; then the processor is left to others
+	for begin := time.Now(); ; {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		if time.Since(begin) < eager {
+			continue
+		}
+		if m.alive != nil {
+			if err := m.alive(); err != nil {
+				m.failed.Store(true)
+				return err
+			}
+			if p := m.patience; p > 0 && time.Since(begin) > p {
+				m.failed.Store(true)
+				return fmt.Errorf("the device has waited %v for other ranks (--timeout, GTC_TIMEOUT)", p)
+			}
+		}
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
+// lookAtWords is the error of a call of f that refused an index; nil for none.
+func (m *machine) lookAtWords(f *function, micro int) error {
+	for _, s := range f.status {
+		b, err := m.stretch(m.behind.words+8*s.word, 8)
+		if err != nil {
+			return m.broken(f, s, err)
+		}
+		if row := int64(binary.NativeEndian.Uint64(b)); row != noRow {
+			return m.refused(f, s.call, row, micro, m.integer)
+		}
+	}
+	return nil
+}
+
+// brokenError is the failure of a device, in a function, or in a call of it where that is known.
+type brokenError struct {
+	function string
+	call     *Call
+	err      error
+}
+
+func (e *brokenError) Error() string {
+	if e.call != nil {
+		return fmt.Sprintf("@%s: %s, at %s: %v", e.function, e.call.Name, or(e.call.Loc, "an op without a location"), e.err)
+	}
+	return fmt.Sprintf("@%s: %v\n  GTC_DEBUG=3 waits for each call and names the one that fails", e.function, e.err)
+}
+
+func (e *brokenError) Unwrap() error { return e.err }
+
+// broken says where a device failed. Kernels run later than they are queued, so the call is known only when each is waited for.
+func (m *machine) broken(f *function, s *step, err error) error {
+	var failure device.Failure
+	var told *brokenError
+	if err == nil || !errors.As(err, &failure) || errors.As(err, &told) {
+		return err
+	}
+	e := &brokenError{function: f.name, err: err}
+	if s != nil && m.watch != nil {
+		e.call = s.call
+	}
+	return e
+}
