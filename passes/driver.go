@@ -34,6 +34,9 @@ func Run(c *pass.Context, table []pass.Pass) error {
 		return err
 	}
 	have := pass.Typed
+	if c.Asked == nil {
+		c.Asked = &pass.Asked{}
+	}
 	for i, p := range table {
 		if slices.Contains(c.Opt.Disable, p.Name) {
 			c.Times = append(c.Times, pass.Time{Pass: p.Name, Skipped: true})
@@ -44,6 +47,7 @@ func Run(c *pass.Context, table []pass.Pass) error {
 		}
 		remarks, start := len(c.Remarks), time.Now()
 		for _, program := range c.Programs() {
+			program.Asked = c.Asked
 			if err := runRow(program, p); err != nil {
 				return err
 			}
@@ -57,6 +61,11 @@ func Run(c *pass.Context, table []pass.Pass) error {
 		c.Times = append(c.Times, pass.Time{Pass: p.Name, Took: took})
 		if err := d.after(i+1, p.Name, took, c.Remarks[remarks:]); err != nil {
 			return err
+		}
+		if c.Watch != nil {
+			if err := c.Watch(p); err != nil {
+				return err
+			}
 		}
 		if p.Name == c.Opt.StopAfter && !containsName(table[i+1:], p.Name) {
 			break

@@ -152,10 +152,9 @@ func programText(t testing.TB, c *pass.Context) string {
 	return b.String()
 }
 
-// results are what two steps of the ranks give and keep, on random data.
-func results(c *pass.Context) (map[string][]float64, error) {
-	var programs []interp.Program
-	args := map[string]*ir.Array{}
+// simulated are the ranks of a compilation and random data for them.
+func simulated(c *pass.Context) (programs []interp.Program, args map[string]*ir.Array) {
+	args = map[string]*ir.Array{}
 	for _, p := range c.Programs() {
 		programs = append(programs, interp.Program{Module: p.Module, Actions: p.Actions, Slots: p.Slots})
 		for _, f := range p.Module.Funcs {
@@ -172,6 +171,12 @@ func results(c *pass.Context) (map[string][]float64, error) {
 			}
 		}
 	}
+	return programs, args
+}
+
+// results are what two steps of the ranks give and keep, on random data, and what @eval and @forward give.
+func results(c *pass.Context) (map[string][]float64, error) {
+	programs, args := simulated(c)
 	s, err := interp.RunPrograms(programs, args, 2)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,7 +30,7 @@ type modelFlags struct {
 	betas    string
 	bucketMB float64
 
-	target, memory, lossScale string
+	target, memory, lossScale, rewrites string
 
 	gradRank     int
 	gradFraction float64
@@ -114,6 +115,7 @@ func (m *modelFlags) passFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&p.DumpDir, "dump", "", "write the module after each pass that changed it, and the difference, to `FOLDER` (also GTC_DUMP)")
 	fs.StringArrayVar(&p.Disable, "disable", nil, "leave out `PASS`; may be repeated")
 	fs.StringVar(&p.StopAfter, "stop-after", "", "stop after `PASS`")
+	fs.StringVar(&m.rewrites, "rewrites", "", "do only the first `N` of the rewrites that a right program does not need; gtc bisect finds the one that breaks it (also GTC_REWRITES)")
 }
 
 // maxRanks bounds the mesh: searches and proofs go over its ranks, and nobody waits for those of a slip of the hand.
@@ -196,6 +198,13 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	o.Pass.BucketBytes = int(m.bucketMB * (1 << 20))
 	if o.Pass.DumpDir == "" {
 		o.Pass.DumpDir = os.Getenv("GTC_DUMP")
+	}
+	if text := cmp.Or(m.rewrites, os.Getenv("GTC_REWRITES")); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return nil, compiler.Input(fmt.Errorf("--rewrites %s: it is a number from 0 on", text))
+		}
+		o.Pass.Rewrites = &n
 	}
 	o.Flags = m.given()
 	return o, nil

@@ -276,6 +276,7 @@ func debugTopic() *cobra.Command {
 
 Of the compiler:
   GTC_DUMP=FOLDER     write the module after each pass that changed it, and the difference (as --dump)
+  GTC_REWRITES=N      do only the first N of the rewrites that a right program does not need (as --rewrites)
   GTC_CACHE=FOLDER    where compiled CUDA kernels are kept, instead of the user's cache folder; off: nowhere
   GTC_HOST_CHECK=1    with --arch host: kernels that check themselves for races, bounds and barriers
 

@@ -23,7 +23,7 @@ const maxFold = 64
 func Peephole(c *pass.Context, f *ir.Func) int {
 	total := 0
 	for range maxRounds {
-		n := c.Rewrite(f, Step)
+		n := c.Improve(f, Step)
 		total += n
 		if n == 0 {
 			break
@@ -32,7 +32,7 @@ func Peephole(c *pass.Context, f *ir.Func) int {
 	return total
 }
 
-// Step is the rules for one op, for pass.Context.Rewrite.
+// Step is the rules for one op, for pass.Context.Improve.
 func Step(b *ir.Builder, op *ir.Op) []*ir.Value {
 	if len(op.Out) != 1 {
 		return nil

@@ -134,7 +134,7 @@ func apply(c *pass.Context, f *ir.Func, rule func(*finder, *ir.Op) *match) {
 	fi := newFinder(c, f)
 	byProduct, byOp := map[*ir.Op]*match{}, map[*ir.Op]*match{}
 	for _, op := range f.Ops {
-		if m := rule(fi, op); m != nil && byProduct[m.product] == nil {
+		if m := rule(fi, op); m != nil && byProduct[m.product] == nil && c.May(op.Out[0], "%s is made by the product before it", op.Def.Name) {
 			byProduct[m.product], byOp[op] = m, m
 		}
 	}

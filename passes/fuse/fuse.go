@@ -250,6 +250,9 @@ func (fu *fuser) merge(s, n *node) string {
 	if fu.depends(n, s, true) || fu.depends(s, n, true) {
 		return "something between them needs a kernel of its own"
 	}
+	if !fu.c.May(n.ops[0].Out[0], "%s joins the kernel of %%%s", n.ops[0].Def.Name, s.ops[0].Out[0].Name) {
+		return "so many rewrites have been done"
+	}
 	s.ops, s.space = ops, space
 	for p := range n.preds {
 		s.preds[p.find()] = true

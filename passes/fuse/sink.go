@@ -58,7 +58,7 @@ func (fu *fuser) sinkOne(op *ir.Op, from, to *node, readers map[*ir.Value][]*nod
 	space, ok := group.Build(ops)
 	rest := slices.DeleteFunc(slices.Clone(from.ops), func(o *ir.Op) bool { return o == op })
 	restSpace, restOK := group.Build(rest)
-	if !ok || !restOK || len(externals(ops)) > maxArgs {
+	if !ok || !restOK || len(externals(ops)) > maxArgs || !fu.c.May(op.Out[0], "%s is computed where it is read", op.Def.Name) {
 		return
 	}
 	to.ops, to.space = ops, space

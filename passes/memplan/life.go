@@ -150,7 +150,7 @@ func (fn *funcPlan) updates() {
 			continue
 		}
 		v := group.Alias(r.Value)
-		if fn.inPlace(v, r.Updates) {
+		if fn.inPlace(v, r.Updates) && fn.p.c.May(v, "made in the place of %%%s", r.Updates.Name) {
 			fn.same[v] = r.Updates
 			continue
 		}
@@ -236,7 +236,8 @@ func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
 			owner := fn.storage(in)
 			b := fn.block[owner]
 			if b != nil && len(b.parts) == 1 && b.last == pos && in.Type.Bytes() == v.Type.Bytes() && !fn.result[in] &&
-				b.parts[0].Type.Bytes() == v.Type.Bytes() && fn.pointwise(g, in, v) && fn.lastRead(in) == pos {
+				b.parts[0].Type.Bytes() == v.Type.Bytes() && fn.pointwise(g, in, v) && fn.lastRead(in) == pos &&
+				fn.p.c.May(v, "made in the place of %%%s", in.Name) {
 				fn.same[v] = owner
 				b.last = max(b.last, fn.lastRead(v))
 				return
@@ -306,7 +307,7 @@ func (fn *funcPlan) bucket(pos int, op *ir.Op) {
 	for i, v := range op.In {
 		in := group.Alias(v)
 		old := fn.ends(in, pos)
-		if old == nil || slices.Index(op.In, v) != i {
+		if old == nil || slices.Index(op.In, v) != i || !fn.p.c.May(v, "made where it is reduced") {
 			continue
 		}
 		fn.drop(old, in, op.Out[i])

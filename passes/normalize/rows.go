@@ -31,7 +31,7 @@ func orderRows(c *pass.Context, f *ir.Func) int {
 		return algebra.Made(v, d)
 	}
 	samples := samplesOf(f)
-	return c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+	return c.Improve(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
 		switch op.Def {
 		case ops.TransposeDef:
 			if split := alone(op.In[0], ops.ReshapeDef); split != nil {

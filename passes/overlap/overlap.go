@@ -139,7 +139,7 @@ func fill(list []reduce, limit, span int) [][]reduce {
 
 // join makes one op of the reductions, in the place of the last.
 func join(c *pass.Context, f *ir.Func, b []reduce) {
-	if len(b) < 2 {
+	if len(b) < 2 || !c.May(b[0].op.Out[0], "%d reductions become one", len(b)) {
 		return
 	}
 	last := b[len(b)-1].op

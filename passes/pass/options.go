@@ -69,6 +69,7 @@ type Options struct {
 
 	Disable   []string // names of passes to skip
 	StopAfter string   // name of the last pass to run
+	Rewrites  *int     `json:",omitempty"` // only so many of the rewrites that a right program does not need are done (Context.May); nil: all
 	DumpDir   string   // GTC_DUMP: write IR and diff of each pass that changed something
 }
 

@@ -97,6 +97,11 @@ type Context struct {
 	// BatchHint are flags that a refusal of samples which meet may name: with them none would. Made by trainstep.
 	BatchHint string
 	Slots     int // copies of the stash: micro-batches in flight at once; 0 without a stash
+
+	// Watch, unless nil, is called by the driver behind each row of the table that it ran; its error ends the run.
+	Watch func(p Pass) error
+	// Asked counts the rewrites that passes asked May for. The driver has all programs of a compilation share one.
+	Asked *Asked
 }
 
 // SetFileDims notes the dims of a parameter in files; the first call for a name counts.

@@ -12,6 +12,22 @@ import (
 // replaces a named one, its name. Rewrite drops what became dead and returns how many ops were replaced.
 // One walk, linear in the size of f.
 func (c *Context) Rewrite(f *ir.Func, step func(b *ir.Builder, op *ir.Op) []*ir.Value) int {
+	return c.rewrite(f, step, nil)
+}
+
+// Improve is Rewrite for steps whose ops compute the same as they are: each asks May, and where that says no the op stays.
+func (c *Context) Improve(f *ir.Func, step func(b *ir.Builder, op *ir.Op) []*ir.Value) int {
+	return c.rewrite(f, step, func(op *ir.Op, first *ir.Value) bool {
+		to := "less"
+		if first != nil && first.Op != nil {
+			to = first.Op.Def.Name
+		}
+		return c.May(op.Out[0], "%s becomes %s", op.Def.Name, to)
+	})
+}
+
+// rewrite walks f; may, unless nil, is asked for each op that step would replace.
+func (c *Context) rewrite(f *ir.Func, step func(b *ir.Builder, op *ir.Op) []*ir.Value, may func(op *ir.Op, first *ir.Value) bool) int {
 	old, n := f.Ops, 0
 	b := ir.NewBuilder(f)
 	f.Ops = make([]*ir.Op, 0, len(old))
@@ -22,9 +38,12 @@ func (c *Context) Rewrite(f *ir.Func, step func(b *ir.Builder, op *ir.Op) []*ir.
 				op.In[i] = w
 			}
 		}
-		mark := len(f.Ops)
+		mark, told := len(f.Ops), len(c.Remarks)
 		b.Loc = c.Loc(op.Loc)
 		out := step(b, op)
+		if out != nil && may != nil && !may(op, out[0]) {
+			f.Ops, c.Remarks, out = f.Ops[:mark], c.Remarks[:told], nil
+		}
 		if out == nil {
 			f.Ops = append(f.Ops, op)
 			continue

@@ -53,7 +53,7 @@ func Run(c *pass.Context) (err error) {
 	for _, r := range f.Results {
 		m.uses[r.Value] = append(m.uses[r.Value], nil)
 	}
-	if c.Rewrite(f, m.step) > 0 {
+	if c.Improve(f, m.step) > 0 {
 		algebra.Peephole(c, f) // transposes round a raised op meet their inverses
 	}
 	return nil

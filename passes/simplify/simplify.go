@@ -69,7 +69,7 @@ func shareEqual(c *pass.Context, f *ir.Func) int {
 		}
 		return n
 	}
-	return c.Rewrite(f, func(_ *ir.Builder, op *ir.Op) []*ir.Value {
+	return c.Improve(f, func(_ *ir.Builder, op *ir.Op) []*ir.Value {
 		r := &op.Def.Rules
 		if r.Effect || r.Collective != "" || len(op.Out) == 0 {
 			return nil
@@ -151,7 +151,7 @@ func matmuls(c *pass.Context, f *ir.Func) int {
 	for _, r := range f.Results {
 		uses[r.Value] = append(uses[r.Value], nil)
 	}
-	return c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
+	return c.Improve(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
 		switch op.Def {
 		case ops.MatMulDef:
 			a := op.Attrs.(ops.MatMulAttrs)

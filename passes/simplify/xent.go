@@ -39,7 +39,9 @@ func joinXent(c *pass.Context, f *ir.Func) int {
 			continue
 		}
 		if p := findPair(g, uses); p != nil {
-			pairs[p.at] = p
+			if c.May(g.Out[0], "%s is computed together with the loss", g.Def.Name) {
+				pairs[p.at] = p
+			}
 		} else {
 			c.Remark(g.Out[0], "is not joined with its loss because the gradient that reaches the loss depends on other values")
 		}

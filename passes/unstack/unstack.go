@@ -42,7 +42,7 @@ func Run(c *pass.Context) (err error) {
 	uses := f.Uses()
 	for _, op := range f.Ops {
 		n := parts(f, op, uses, c.Opt.TP)
-		if n == 0 {
+		if n == 0 || !c.May(op.In[1], "stored as %d parts", n) {
 			continue
 		}
 		found[op.In[1].Name] = n
