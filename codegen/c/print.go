@@ -147,10 +147,16 @@ func (p *printer) keep(t int) {
 		return
 	}
 	for _, n := range p.used[t] {
-		if _, kept := p.spill[n]; !kept && scalar.Heavy(p.k.Insts[n].Op) {
+		if _, kept := p.spill[n]; !kept && costly(p.k.Insts[n]) {
 			p.spill[n] = t
 		}
 	}
+}
+
+// costly reports whether in is worth keeping in a row buffer rather than computing again in a later stage.
+func costly(in kir.Inst) bool {
+	f := kir.Lookup(in.Op)
+	return f != nil && f.Cost == kir.Dear
 }
 
 func (p *printer) function(name, note string) {

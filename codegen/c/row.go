@@ -221,7 +221,7 @@ func (p *printer) inst(n int) {
 		p.line("const int64_t v%d = %d%s%s;", n, in.Access.Offset, p.offset(kir.Access{Strides: in.Access.Strides}, p.outDim, "i"),
 			p.offset(in.Access, p.rowDim, "j"))
 	default:
-		s, err := scalar.Expr(p.k, n)
+		s, err := scalar.Expr(p.k, n, false)
 		if err != nil && p.err == nil {
 			p.err = err
 		}

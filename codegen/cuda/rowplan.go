@@ -161,7 +161,7 @@ func (p *printer) keepAll(r *rowPlan, room int) {
 	}
 	for n, in := range p.k.Insts {
 		cost := held * max(1, scalar.Compute(in.DType).Size()/4)
-		if scalar.Heavy(in.Op) && in.Level == kir.PerElem && len(when[n]) > 1 && cost <= room {
+		if f := kir.Lookup(in.Op); f != nil && f.Cost == kir.Dear && in.Level == kir.PerElem && len(when[n]) > 1 && cost <= room {
 			r.kept[n] = when[n][0]
 			room -= cost
 		}

@@ -184,16 +184,15 @@ func (b *builder) rounded(d dtype.DType, n int) int {
 func (b *builder) exact(d dtype.DType, n int) bool {
 	in := b.k.Insts[n]
 	args := in.Args
-	switch in.Op {
-	case "load", "cast", "bitcast":
+	switch f := kir.Lookup(in.Op); {
+	case in.Op == "load" || f != nil && f.Rule == kir.Convert:
 		return in.DType == d
-	case "const":
+	case in.Op == "const":
 		return d.Round(in.Value) == in.Value
-	case "select":
-		args = args[1:]
-	case "max", "min", "relu", "neg", "abs", "sign", "floor", "ceil", "round":
-	default:
+	case f == nil || !f.Exact:
 		return false
+	case f.Rule == kir.Choose:
+		args = args[1:]
 	}
 	return !slices.ContainsFunc(args, func(a int) bool { return !b.exact(d, a) })
 }
@@ -280,13 +279,19 @@ func (b *builder) exprOnce(op *ir.Op, e *kir.Expr, t dtype.DType) (int, error) {
 		}
 		in.Args = append(in.Args, n)
 	}
-	switch {
-	case in.DType != dtype.Invalid:
-	case in.Op == "isnan" || in.Op == "isinf":
-		in.DType = dtype.Bool
-	default:
-		in.DType = b.k.Insts[in.Args[len(in.Args)-1]].DType // select: the last operand's, else all agree
+	f := kir.Lookup(in.Op)
+	if f == nil {
+		return 0, fmt.Errorf("BUG: %s calls %q, which is no scalar function", op.Def.Name, in.Op)
 	}
+	var types []dtype.DType
+	for _, a := range in.Args {
+		types = append(types, b.k.Insts[a].DType)
+	}
+	d, err := f.Result(in.DType, types...)
+	if err != nil {
+		return 0, fmt.Errorf("BUG: %s: %w", op.Def.Name, err)
+	}
+	in.DType = d
 	return b.emit(in), nil
 }
 

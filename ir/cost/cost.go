@@ -53,8 +53,7 @@ func nodes(e *kir.Expr, seen map[*kir.Expr]bool) int {
 	for _, a := range e.Args {
 		n += nodes(a, seen)
 	}
-	switch e.Op {
-	case "arg", "const", "index", "cast":
+	if f := kir.Lookup(e.Op); f == nil || f.Cost == kir.Free { // an operand, a literal or a position
 		return n
 	}
 	return n + 1

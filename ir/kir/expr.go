@@ -7,11 +7,11 @@ import "github.com/gtc-compiler/gtc/ir/dtype"
 // Expr is a scalar expression, evaluated once per point of an iteration space. It is immutable; shared
 // subtrees are computed once.
 type Expr struct {
-	Op    string      // see the constructors
+	Op    string      // arg const index, or the name of a function (table.go)
 	Args  []*Expr     // operands
 	Index int         // operand number of "arg"; dimension of "index"
 	Value float64     // of "const"
-	DType dtype.DType // of "const" and "cast"; of "index" it is I64; Invalid: the same as operand 0's
+	DType dtype.DType // of "const", "cast" and "bitcast"; of "index" it is I64; else Invalid: the function's rule says it
 }
 
 // Arg is the element of the op's operand i at the current point.
@@ -23,20 +23,11 @@ func Const(d dtype.DType, v float64) *Expr { return &Expr{Op: "const", Value: v,
 // Index is the position along dimension dim of the op's iteration space, an I64.
 func Index(dim int) *Expr { return &Expr{Op: "index", Index: dim, DType: dtype.I64} }
 
-// Un applies a unary function: neg abs sign exp log log1p expm1 sqrt rsqrt recip sin cos tanh sigmoid erf ncdf (the normal distribution function)
-// floor ceil round relu not isnan isinf tan asin acos atan sinh cosh asinh acosh atanh.
+// Un applies a function of one operand, by its name in the table of functions.
 func Un(op string, x *Expr) *Expr { return &Expr{Op: op, Args: []*Expr{x}} }
 
-// Bin applies a binary function of two operands of one type: add sub mul div mod pow min max (results of
-// that type; min and max pass NaN on as PyTorch does; mod has the sign of the dividend, as C's fmod and %), and or xor (bool), and the comparisons eq ne lt le gt ge (result Bool).
-func Bin(op string, x, y *Expr) *Expr {
-	e := &Expr{Op: op, Args: []*Expr{x, y}}
-	switch op {
-	case "eq", "ne", "lt", "le", "gt", "ge":
-		e.DType = dtype.Bool
-	}
-	return e
-}
+// Bin applies a function of two operands of one type, by its name in the table of functions.
+func Bin(op string, x, y *Expr) *Expr { return &Expr{Op: op, Args: []*Expr{x, y}} }
 
 // Select is x where cond (a Bool) is true, else y.
 func Select(cond, x, y *Expr) *Expr { return &Expr{Op: "select", Args: []*Expr{cond, x, y}} }

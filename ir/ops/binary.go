@@ -1,12 +1,10 @@
 package ops
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
@@ -93,88 +91,43 @@ func Gt(b *ir.Builder, x, y *ir.Value) *ir.Value { return b.Emit(GtDef, nil, x, 
 // Ge is x >= y as bool, of numbers of equal type.
 func Ge(b *ir.Builder, x, y *ir.Value) *ir.Value { return b.Emit(GeDef, nil, x, y) }
 
-// bin lifts a binary function of floats, binI one of integers.
-func bin(f func(x, y float64) float64) func(any, []float64) float64 {
-	return func(_ any, x []float64) float64 { return f(x[0], x[1]) }
-}
-
-func binI(f func(x, y int64) int64) func(any, []int64) int64 {
-	return func(_ any, x []int64) int64 { return f(x[0], x[1]) }
-}
-
+// binU lifts a binary function of u64.
 func binU(f func(x, y uint64) uint64) func(any, []uint64) uint64 {
 	return func(_ any, x []uint64) uint64 { return f(x[0], x[1]) }
 }
 
 func init() {
-	pointwise(AddDef, pw{n: 2, doc: "x + y", takes: numbers, facts: ir.Facts{Linear: linear([]int{0, 1}), Adds: true, Commutes: true},
-		f: bin(func(x, y float64) float64 { return x + y }), i: binI(func(x, y int64) int64 { return x + y }),
+	pointwise(AddDef, pw{doc: "x + y", facts: ir.Facts{Linear: linear([]int{0, 1}), Adds: true, Commutes: true},
 		vjp: func(_ *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{dy, dy} }})
-	pointwise(SubDef, pw{n: 2, doc: "x - y", takes: numbers, facts: ir.Facts{Linear: linear([]int{0, 1})},
-		f: bin(func(x, y float64) float64 { return x - y }), i: binI(func(x, y int64) int64 { return x - y }),
+	pointwise(SubDef, pw{doc: "x - y", facts: ir.Facts{Linear: linear([]int{0, 1})},
 		vjp: func(b *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{dy, Neg(b, dy)} }})
-	pointwise(MulDef, pw{n: 2, doc: "x * y", takes: numbers, facts: ir.Facts{Linear: linear([]int{0}, []int{1}), Commutes: true},
-		f: bin(func(x, y float64) float64 { return x * y }), i: binI(func(x, y int64) int64 { return x * y }),
+	pointwise(MulDef, pw{doc: "x * y", facts: ir.Facts{Linear: linear([]int{0}, []int{1}), Commutes: true},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			return []*ir.Value{Mul(b, dy, op.In[1]), Mul(b, dy, op.In[0])}
 		}})
-	pointwise(DivDef, pw{n: 2, doc: "x / y; integers truncate towards zero", takes: numbers, fill: awayFrom(0), facts: ir.Facts{Linear: ofFloats([]int{0}), Zero: [][]int{{0}}},
-		f: bin(func(x, y float64) float64 { return x / y }), i: binI(quotient), u: binU(quotientU),
+	pointwise(DivDef, pw{doc: "x / y; integers truncate towards zero", fill: awayFrom(0), facts: ir.Facts{Linear: ofFloats([]int{0}), Zero: [][]int{{0}}},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			dx := Div(b, dy, op.In[1])
 			return []*ir.Value{dx, Neg(b, Mul(b, dx, op.Out[0]))}
 		}})
-	pointwise(PowDef, pw{n: 2, doc: "x to the y", keep: true, fill: positive, f: bin(math.Pow), vjp: powVJP})
-	pointwise(MaximumDef, pw{n: 2, doc: "the greater of x and y", takes: numbers, kir: "max", facts: ir.Facts{Commutes: true},
-		f: bin(func(x, y float64) float64 { return max(x, y) }), i: binI(func(x, y int64) int64 { return max(x, y) }),
-		u:   binU(func(x, y uint64) uint64 { return max(x, y) }),
-		vjp: chooseVJP(Gt)})
-	pointwise(MinimumDef, pw{n: 2, doc: "the lesser of x and y", takes: numbers, kir: "min", facts: ir.Facts{Commutes: true},
-		f: bin(func(x, y float64) float64 { return min(x, y) }), i: binI(func(x, y int64) int64 { return min(x, y) }),
-		u:   binU(func(x, y uint64) uint64 { return min(x, y) }),
-		vjp: chooseVJP(Lt)})
+	pointwise(PowDef, pw{doc: "x to the y", takes: floats, fill: positive, vjp: powVJP})
+	pointwise(MaximumDef, pw{doc: "the greater of x and y", kir: "max", facts: ir.Facts{Commutes: true}, vjp: chooseVJP(Gt)})
+	pointwise(MinimumDef, pw{doc: "the lesser of x and y", kir: "min", facts: ir.Facts{Commutes: true}, vjp: chooseVJP(Lt)})
 	pointwise(ModDef, pw{n: 2, doc: "remainder of x/y", takes: numbers, attrs: ModAttrs{}, fill: offMultiples,
 		try: []any{ModAttrs{}, ModAttrs{true}}, f: modF, i: modI, u: binU(modU), expr: modExpr, vjp: modVJP})
-	pointwise(AndDef, pw{n: 2, doc: "logical and; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
-		facts: ir.Facts{Zero: [][]int{{0}, {1}}, Commutes: true},
-		i:     binI(func(x, y int64) int64 { return x & y })})
-	pointwise(OrDef, pw{n: 2, doc: "logical or; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
-		facts: ir.Facts{Commutes: true},
-		i:     binI(func(x, y int64) int64 { return x | y })})
-	pointwise(XorDef, pw{n: 2, doc: "logical exclusive or; of integers, bit by bit", takes: ints | bools, noGrad: "integer or bool result",
-		facts: ir.Facts{Commutes: true},
-		i:     binI(func(x, y int64) int64 { return x ^ y })})
-	compare(EqDef, "x == y", all, func(c int, nan bool) bool { return c == 0 && !nan })
-	compare(NeDef, "x != y", all, func(c int, nan bool) bool { return c != 0 || nan })
-	compare(LtDef, "x < y", numbers, func(c int, nan bool) bool { return c < 0 && !nan })
-	compare(LeDef, "x <= y", numbers, func(c int, nan bool) bool { return c <= 0 && !nan })
-	compare(GtDef, "x > y", numbers, func(c int, nan bool) bool { return c > 0 && !nan })
-	compare(GeDef, "x >= y", numbers, func(c int, nan bool) bool { return c >= 0 && !nan })
-}
-
-// compare defines a comparison from what it makes of the order of its operands.
-func compare(d *ir.Def, doc string, takes kinds, holds func(c int, nan bool) bool) {
-	pointwise(d, pw{n: 2, doc: doc + ", as bool", takes: takes, result: dtype.Bool, noGrad: "bool result",
-		f: bin(func(x, y float64) float64 {
-			return b2f(holds(cmp.Compare(x, y), math.IsNaN(x) || math.IsNaN(y)))
-		}),
-		i: binI(func(x, y int64) int64 { return b2i(holds(cmp.Compare(x, y), false)) }),
-		u: binU(func(x, y uint64) uint64 { return uint64(b2i(holds(cmp.Compare(x, y), false))) })})
-}
-
-// quotient truncates; division by zero gives 0 here and is undefined in kernels.
-func quotient(x, y int64) int64 {
-	if y == 0 {
-		return 0
+	bits := func(d *ir.Def, doc string, facts ir.Facts) {
+		pointwise(d, pw{doc: doc + "; of integers, bit by bit", noGrad: "integer or bool result", facts: facts})
 	}
-	return x / y
-}
-
-func quotientU(x, y uint64) uint64 {
-	if y == 0 {
-		return 0
-	}
-	return x / y
+	bits(AndDef, "logical and", ir.Facts{Zero: [][]int{{0}, {1}}, Commutes: true})
+	bits(OrDef, "logical or", ir.Facts{Commutes: true})
+	bits(XorDef, "logical exclusive or", ir.Facts{Commutes: true})
+	compare := func(d *ir.Def, doc string) { pointwise(d, pw{doc: doc + ", as bool", noGrad: "bool result"}) }
+	compare(EqDef, "x == y")
+	compare(NeDef, "x != y")
+	compare(LtDef, "x < y")
+	compare(LeDef, "x <= y")
+	compare(GtDef, "x > y")
+	compare(GeDef, "x >= y")
 }
 
 func modU(x, y uint64) uint64 {

@@ -37,31 +37,14 @@ func Bitcast(b *ir.Builder, x *ir.Value, to dtype.DType) *ir.Value {
 	return b.Emit(BitcastDef, BitcastAttrs{to}, x)
 }
 
-// wide reports a shift by all the bits of a type or more. Negative counts are as large ones.
-func wide(y int64, d dtype.DType) bool { return uint64(y) >= uint64(d.Bits()) }
-
 func init() {
-	shift(ShiftLeftDef, "x moved y bits up", func(x, y int64, d dtype.DType) int64 {
-		if wide(y, d) {
-			return 0
-		}
-		return d.Wrap(x << y)
-	})
-	shift(ShiftRightDef, "x moved y bits down", func(x, y int64, d dtype.DType) int64 {
-		switch {
-		case d.Signed() && wide(y, d):
-			return x >> 63
-		case d.Signed():
-			return x >> y
-		case wide(y, d):
-			return 0
-		}
-		return int64(uint64(x) >> y)
-	})
+	shift(ShiftLeftDef, "x moved y bits up")
+	shift(ShiftRightDef, "x moved y bits down")
 	defineBitcast()
 }
 
-func shift(def *ir.Def, doc string, f func(x, y int64, d dtype.DType) int64) {
+func shift(def *ir.Def, doc string) {
+	f := kir.Lookup(def.Name)
 	def.Define(ir.Rules{
 		Operands: 2, Doc: doc, NoGrad: "integer result",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
@@ -74,8 +57,9 @@ func shift(def *ir.Def, doc string, f func(x, y int64, d dtype.DType) int64) {
 		Factors: pointwiseRule,
 		Eval: one(func(op *ir.Op, in []*ir.Array) *ir.Array {
 			out := ir.NewArray(op.Out[0].Type)
+			d := out.Type.DType
 			for e, x := range in[0].I {
-				out.I[e] = f(x, in[1].I[e], out.Type.DType)
+				out.I[e] = d.Wrap(f.Int(d, []int64{x, in[1].I[e]}))
 			}
 			return out
 		}),

@@ -14,7 +14,7 @@ func linear(sets ...[]int) func(*ir.Op) [][]int { return func(*ir.Op) [][]int { 
 func ofFloats(sets ...[]int) func(*ir.Op) [][]int {
 	return func(op *ir.Op) [][]int {
 		for _, v := range slices.Concat(op.In, op.Out) {
-			if !floats.has(v.Type.DType) {
+			if !floats.Has(v.Type.DType) {
 				return nil
 			}
 		}

@@ -11,52 +11,34 @@ import (
 )
 
 // kinds is a set of element types that an elementwise op takes.
-type kinds uint8
+type kinds = kir.Types
 
-// The sets. The zero value means floats.
+// The sets.
 const (
-	floats kinds = 1 << iota
-	ints
-	bools
-	numbers = floats | ints
-	all     = numbers | bools
+	floats  = kir.Floats
+	ints    = kir.Ints
+	bools   = kir.Bools
+	numbers = kir.Numbers
+	all     = kir.AnyTypes
 )
-
-func (k kinds) has(d dtype.DType) bool {
-	return k&floats != 0 && d.IsFloat() && !d.IsSmallFloat() || k&ints != 0 && d.IsInt() || k&bools != 0 && d == dtype.Bool
-}
-
-func (k kinds) String() string {
-	switch k {
-	case floats:
-		return "a float type"
-	case numbers:
-		return "numbers"
-	case bools:
-		return "bool"
-	case ints:
-		return "integers"
-	case ints | bools:
-		return "integers or bool"
-	}
-	return "any type"
-}
 
 // lit makes a literal of the operands' type.
 type lit func(v float64) *kir.Expr
 
-// pw describes an elementwise op: all operands have equal types, which are the result's but for Result.
+// pw describes an elementwise op: all operands have equal types, which are the result's but for Result. One without an expr is
+// the scalar function kir: the function's row says what it takes, gives and means, and whether autocast keeps it.
 type pw struct {
 	doc    string
 	attrs  any                                                      // zero value, nil for none
 	n      int                                                      // operands
-	takes  kinds                                                    // element types; zero means floats
+	takes  kinds                                                    // element types; zero means the function's, else floats
 	result dtype.DType                                              // of the result when it is not the operands'
 	f      func(a any, x []float64) float64                         // meaning on floats
 	i      func(a any, x []int64) int64                             // meaning on integers and bools
 	u      func(a any, x []uint64) uint64                           // meaning on u64, where the sign bit matters; nil: i
-	expr   func(num lit, a any, x []*kir.Expr) *kir.Expr            // nil: the kir function called kir
-	kir    string                                                   // kir function; "" means the op's name
+	expr   func(num lit, a any, x []*kir.Expr) *kir.Expr            // nil: the function called kir
+	kir    string                                                   // scalar function; "" means the op's name
+	fn     *kir.Func                                                // what kir names
 	vjp    func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value // of one result
 	noGrad string                                                   // why there is no vjp
 	keep   bool                                                     // autocast keeps it in f32
@@ -67,6 +49,9 @@ type pw struct {
 
 // pointwise defines d from its description.
 func pointwise(d *ir.Def, p pw) {
+	if p.expr == nil {
+		p.is(d)
+	}
 	if p.takes == 0 {
 		p.takes = floats
 	}
@@ -75,7 +60,7 @@ func pointwise(d *ir.Def, p pw) {
 		Infer:   func(op *ir.Op) ([]ir.Type, error) { return p.infer(op) },
 		Factors: pointwiseRule,
 		Eval:    one(func(op *ir.Op, in []*ir.Array) *ir.Array { return p.eval(op, in) }),
-		Impl:    func(op *ir.Op) kir.Impl { return kir.Impl{Kind: kir.Pointwise, Expr: []*kir.Expr{p.build(d, op)}} },
+		Impl:    func(op *ir.Op) kir.Impl { return kir.Impl{Kind: kir.Pointwise, Expr: []*kir.Expr{p.build(op)}} },
 		Samples: p.samples,
 	}
 	if p.vjp != nil {
@@ -85,6 +70,24 @@ func pointwise(d *ir.Def, p pw) {
 		rules.Precision = "keep"
 	}
 	d.Define(rules)
+}
+
+// is fills in what the row of the op's scalar function says.
+func (p *pw) is(d *ir.Def) {
+	if p.kir == "" {
+		p.kir = d.Name
+	}
+	if p.fn = kir.Lookup(p.kir); p.fn == nil {
+		panic("BUG: op " + d.Name + " has no expression, and there is no scalar function of its name")
+	}
+	p.n, p.keep = p.fn.Args, p.keep || p.fn.Wide
+	if p.takes == 0 {
+		p.takes = p.fn.Takes
+	}
+	if p.fn.Rule == kir.Test {
+		p.result = dtype.Bool
+	}
+	p.f = func(_ any, x []float64) float64 { return p.fn.Float(x) }
 }
 
 // pointwiseRule makes every dim of operands and results a free factor.
@@ -99,7 +102,7 @@ func (p pw) infer(op *ir.Op) ([]ir.Type, error) {
 			return wrong("operand %d is %s, operand 0 is %s", i, v.Type, t)
 		}
 	}
-	if !p.takes.has(t.DType) {
+	if !p.takes.Has(t.DType) {
 		return nil, fmt.Errorf("operands are %s, want %s", t.DType, p.takes)
 	}
 	if p.result != dtype.Invalid {
@@ -136,6 +139,10 @@ func (p pw) evalInts(op *ir.Op, in []*ir.Array, out *ir.Array) {
 		for j, a := range in {
 			k[j], u[j] = a.I[e], uint64(a.I[e])
 		}
+		if p.fn != nil {
+			out.I[e] = d.Wrap(p.fn.Int(op.In[0].Type.DType, k))
+			continue
+		}
 		if p.u != nil && op.In[0].Type.DType == dtype.U64 {
 			out.I[e] = int64(p.u(op.Attrs, u))
 			continue
@@ -144,23 +151,15 @@ func (p pw) evalInts(op *ir.Op, in []*ir.Array, out *ir.Array) {
 	}
 }
 
-func (p pw) build(d *ir.Def, op *ir.Op) *kir.Expr {
+func (p pw) build(op *ir.Op) *kir.Expr {
 	args := make([]*kir.Expr, p.n)
 	for i := range args {
 		args[i] = kir.Arg(i)
 	}
-	switch name := p.kir; {
-	case p.expr != nil:
+	if p.expr != nil {
 		return p.expr(func(v float64) *kir.Expr { return kir.Const(op.In[0].Type.DType, v) }, op.Attrs, args)
-	case name == "":
-		name = d.Name
-		fallthrough
-	default:
-		if p.n == 1 {
-			return kir.Un(name, args[0])
-		}
-		return kir.Bin(name, args[0], args[1])
 	}
+	return &kir.Expr{Op: p.kir, Args: args}
 }
 
 // samples gives a float matrix and scalar, and an integer or bool vector where the op takes them.

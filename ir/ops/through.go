@@ -87,7 +87,7 @@ func init() {
 
 func throughType(op *ir.Op) ([]ir.Type, error) {
 	t := op.In[0].Type
-	if !floats.has(t.DType) {
+	if !floats.Has(t.DType) {
 		return nil, fmt.Errorf("operand 0 is %s, want a float type", t)
 	}
 	if a, ok := op.Attrs.(CastThroughAttrs); ok && !a.To.IsFloat() {

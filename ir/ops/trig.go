@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"math"
 	"math/rand/v2"
 
 	"github.com/gtc-compiler/gtc/ir"
@@ -59,39 +58,36 @@ func between(lo, hi float64) func(r *rand.Rand, in []*ir.Array) {
 	}
 }
 
-// widened are those that autocast computes in f32: steep somewhere, or soon out of range.
-var widened = map[*ir.Def]bool{TanDef: true, AsinDef: true, AcosDef: true, SinhDef: true, CoshDef: true}
-
 func init() {
-	angle := func(d *ir.Def, doc string, f func(float64) float64, fill func(r *rand.Rand, in []*ir.Array),
+	angle := func(d *ir.Def, doc string, fill func(r *rand.Rand, in []*ir.Array),
 		slope func(b *ir.Builder, x, y *ir.Value) *ir.Value) {
-		pointwise(d, pw{n: 1, doc: doc, f: un(f), fill: fill, vjp: times(slope), keep: widened[d]})
+		pointwise(d, pw{doc: doc, fill: fill, vjp: times(slope)})
 	}
 	// over is 1/f(x²), the shape of most of these derivatives.
 	over := func(f func(b *ir.Builder, xx *ir.Value) *ir.Value) func(b *ir.Builder, x, y *ir.Value) *ir.Value {
 		return func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return f(b, Square(b, x)) }
 	}
-	angle(TanDef, "tangent of radians", math.Tan, between(-1.2, 1.2), func(b *ir.Builder, _, y *ir.Value) *ir.Value {
+	angle(TanDef, "tangent of radians", between(-1.2, 1.2), func(b *ir.Builder, _, y *ir.Value) *ir.Value {
 		return AddScalar(b, Square(b, y), 1)
 	})
-	angle(AsinDef, "inverse sine", math.Asin, between(-0.9, 0.9), over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
+	angle(AsinDef, "inverse sine", between(-0.9, 0.9), over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
 		return Rsqrt(b, oneMinus(b, xx))
 	}))
-	angle(AcosDef, "inverse cosine", math.Acos, between(-0.9, 0.9), over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
+	angle(AcosDef, "inverse cosine", between(-0.9, 0.9), over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
 		return Neg(b, Rsqrt(b, oneMinus(b, xx)))
 	}))
-	angle(AtanDef, "inverse tangent", math.Atan, nil, over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
+	angle(AtanDef, "inverse tangent", nil, over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
 		return Recip(b, AddScalar(b, xx, 1))
 	}))
-	angle(SinhDef, "hyperbolic sine", math.Sinh, nil, func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Cosh(b, x) })
-	angle(CoshDef, "hyperbolic cosine", math.Cosh, nil, func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Sinh(b, x) })
-	angle(AsinhDef, "inverse hyperbolic sine", math.Asinh, nil, over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
+	angle(SinhDef, "hyperbolic sine", nil, func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Cosh(b, x) })
+	angle(CoshDef, "hyperbolic cosine", nil, func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Sinh(b, x) })
+	angle(AsinhDef, "inverse hyperbolic sine", nil, over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
 		return Rsqrt(b, AddScalar(b, xx, 1))
 	}))
-	angle(AcoshDef, "inverse hyperbolic cosine", math.Acosh, between(1.2, 3), over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
+	angle(AcoshDef, "inverse hyperbolic cosine", between(1.2, 3), over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
 		return Rsqrt(b, AddScalar(b, xx, -1))
 	}))
-	angle(AtanhDef, "inverse hyperbolic tangent", math.Atanh, between(-0.9, 0.9), over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
+	angle(AtanhDef, "inverse hyperbolic tangent", between(-0.9, 0.9), over(func(b *ir.Builder, xx *ir.Value) *ir.Value {
 		return Recip(b, oneMinus(b, xx))
 	}))
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // The unary elementwise ops without attributes.
@@ -96,15 +95,6 @@ func un(f func(float64) float64) func(any, []float64) float64 {
 	return func(_ any, x []float64) float64 { return f(x[0]) }
 }
 
-// unI lifts a unary function of integers.
-func unI(f func(int64) int64) func(any, []int64) int64 {
-	return func(_ any, x []int64) int64 { return f(x[0]) }
-}
-
-func unU(f func(uint64) uint64) func(any, []uint64) uint64 {
-	return func(_ any, x []uint64) uint64 { return f(x[0]) }
-}
-
 // times is the VJP dy times a factor.
 func times(f func(b *ir.Builder, x, y *ir.Value) *ir.Value) func(*ir.Builder, *ir.Op, *ir.Value) []*ir.Value {
 	return func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
@@ -119,69 +109,60 @@ func flat(b *ir.Builder, op *ir.Op, _ *ir.Value) []*ir.Value {
 }
 
 func init() {
-	pointwise(NegDef, pw{n: 1, doc: "-x", takes: numbers, facts: ir.Facts{Linear: linear([]int{0})},
-		f: un(func(x float64) float64 { return -x }), i: unI(func(x int64) int64 { return -x }),
+	pointwise(NegDef, pw{doc: "-x", facts: ir.Facts{Linear: linear([]int{0})},
 		vjp: func(b *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{Neg(b, dy)} }})
-	pointwise(AbsDef, pw{n: 1, doc: "|x|", takes: numbers, fill: awayFrom(0), facts: ir.Facts{Zero: [][]int{{0}}},
-		f: un(math.Abs), i: unI(func(x int64) int64 { return max(x, -x) }), u: unU(func(x uint64) uint64 { return x }),
+	pointwise(AbsDef, pw{doc: "|x|", fill: awayFrom(0), facts: ir.Facts{Zero: [][]int{{0}}},
 		vjp: times(func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Sign(b, x) })})
-	pointwise(SignDef, pw{n: 1, doc: "-1, 0 or 1", takes: numbers, fill: awayFrom(0), f: un(sign),
-		i: unI(func(x int64) int64 { return int64(sign(float64(x))) }), u: unU(func(x uint64) uint64 { return min(x, 1) }), vjp: flat})
-	pointwise(ExpDef, pw{n: 1, doc: "e to the x", f: un(math.Exp), keep: true,
+	pointwise(SignDef, pw{doc: "-1, 0 or 1", fill: awayFrom(0), vjp: flat})
+	pointwise(ExpDef, pw{doc: "e to the x",
 		vjp: times(func(_ *ir.Builder, _, y *ir.Value) *ir.Value { return y })})
-	pointwise(LogDef, pw{n: 1, doc: "natural logarithm", f: un(math.Log), keep: true, fill: positive,
+	pointwise(LogDef, pw{doc: "natural logarithm", fill: positive,
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{Div(b, dy, op.In[0])} }})
-	pointwise(Log1pDef, pw{n: 1, doc: "log(1+x)", f: un(math.Log1p), keep: true, fill: positive,
+	pointwise(Log1pDef, pw{doc: "log(1+x)", fill: positive,
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			return []*ir.Value{Div(b, dy, AddScalar(b, op.In[0], 1))}
 		}})
-	pointwise(SinDef, pw{n: 1, doc: "sine of radians", f: un(math.Sin),
+	pointwise(SinDef, pw{doc: "sine of radians",
 		vjp: times(func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Cos(b, x) })})
-	pointwise(CosDef, pw{n: 1, doc: "cosine of radians", f: un(math.Cos),
+	pointwise(CosDef, pw{doc: "cosine of radians",
 		vjp: times(func(b *ir.Builder, x, _ *ir.Value) *ir.Value { return Neg(b, Sin(b, x)) })})
-	pointwise(ErfDef, pw{n: 1, doc: "error function", f: un(math.Erf),
+	pointwise(ErfDef, pw{doc: "error function",
 		vjp: times(func(b *ir.Builder, x, _ *ir.Value) *ir.Value {
 			return MulScalar(b, Exp(b, Neg(b, Square(b, x))), 2/math.Sqrt(math.Pi))
 		})})
-	pointwise(TanhDef, pw{n: 1, doc: "hyperbolic tangent", f: un(math.Tanh),
+	pointwise(TanhDef, pw{doc: "hyperbolic tangent",
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value { return oneMinus(b, Square(b, y)) })})
-	pointwise(SigmoidDef, pw{n: 1, doc: "1/(1+exp(-x))", f: un(sigmoid),
+	pointwise(SigmoidDef, pw{doc: "1/(1+exp(-x))",
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value { return Mul(b, y, oneMinus(b, y)) })})
-	pointwise(ReluDef, pw{n: 1, doc: "max(x, 0)", takes: numbers, fill: awayFrom(0), facts: ir.Facts{Zero: [][]int{{0}}},
-		f: un(func(x float64) float64 { return max(x, 0) }), i: unI(func(x int64) int64 { return max(x, 0) }),
-		u: unU(func(x uint64) uint64 { return x }),
+	pointwise(ReluDef, pw{doc: "max(x, 0)", fill: awayFrom(0), facts: ir.Facts{Zero: [][]int{{0}}},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			y := op.Out[0]
 			return []*ir.Value{Where(b, Gt(b, y, ScalarLike(b, y, 0)), dy, ScalarLike(b, dy, 0))}
 		}})
-	pointwise(NotDef, pw{n: 1, doc: "logical negation", takes: bools, noGrad: "bool result",
-		i: unI(func(x int64) int64 { return 1 - x })})
-	pointwise(IsNaNDef, pw{n: 1, doc: "whether x is not a number", result: dtype.Bool, noGrad: "bool result",
-		f: un(func(x float64) float64 { return b2f(math.IsNaN(x)) })})
+	pointwise(NotDef, pw{doc: "logical negation", noGrad: "bool result"})
+	pointwise(IsNaNDef, pw{doc: "whether x is not a number", noGrad: "bool result"})
 	definePowers()
 	defineRounding()
 }
 
 func definePowers() {
-	pointwise(SqrtDef, pw{n: 1, doc: "square root", f: un(math.Sqrt), fill: positive, facts: ir.Facts{Zero: [][]int{{0}}},
+	pointwise(SqrtDef, pw{doc: "square root", fill: positive, facts: ir.Facts{Zero: [][]int{{0}}},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			return []*ir.Value{Div(b, dy, MulScalar(b, op.Out[0], 2))}
 		}})
-	pointwise(RsqrtDef, pw{n: 1, doc: "1/sqrt(x)", keep: true, fill: positive,
-		f: un(func(x float64) float64 { return 1 / math.Sqrt(x) }),
+	pointwise(RsqrtDef, pw{doc: "1/sqrt(x)", fill: positive,
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value {
 			return MulScalar(b, Mul(b, y, Square(b, y)), -0.5)
 		})})
-	pointwise(RecipDef, pw{n: 1, doc: "1/x", keep: true, fill: positive,
-		f:   un(func(x float64) float64 { return 1 / x }),
+	pointwise(RecipDef, pw{doc: "1/x", fill: positive,
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value { return Neg(b, Square(b, y)) })})
 }
 
 func defineRounding() {
 	halves := []float64{-3, -2, -1, 0, 1, 2, 3, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5}
-	pointwise(FloorDef, pw{n: 1, doc: "x rounded down", f: un(math.Floor), vjp: flat, fill: awayFrom(halves...)})
-	pointwise(CeilDef, pw{n: 1, doc: "x rounded up", f: un(math.Ceil), vjp: flat, fill: awayFrom(halves...)})
-	pointwise(RoundDef, pw{n: 1, doc: "x rounded to the nearest integer, ties to even", f: un(math.RoundToEven),
+	pointwise(FloorDef, pw{doc: "x rounded down", vjp: flat, fill: awayFrom(halves...)})
+	pointwise(CeilDef, pw{doc: "x rounded up", vjp: flat, fill: awayFrom(halves...)})
+	pointwise(RoundDef, pw{doc: "x rounded to the nearest integer, ties to even",
 		vjp: flat, fill: awayFrom(halves...)})
 }
 
@@ -189,16 +170,6 @@ func defineRounding() {
 func oneMinus(b *ir.Builder, x *ir.Value) *ir.Value { return Sub(b, ScalarLike(b, x, 1), x) }
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
-
-func sign(x float64) float64 {
-	switch {
-	case x > 0:
-		return 1
-	case x < 0:
-		return -1
-	}
-	return x // zero or NaN
-}
 
 func b2f(v bool) float64 {
 	if v {

@@ -79,9 +79,7 @@ func (fu *fuser) sinkOne(op *ir.Op, from, to *node, readers map[*ir.Value][]*nod
 // cheap reports whether computing op again costs less than storing and loading a tensor.
 func (fu *fuser) cheap(op *ir.Op) bool {
 	for _, e := range fu.impl[op].Expr {
-		switch e.Op {
-		case "add", "sub", "mul", "neg", "max", "min", "eq", "ne", "lt", "le", "gt", "ge", "not", "and", "or", "select", "cast", "relu", "abs", "sign":
-		default:
+		if f := kir.Lookup(e.Op); f == nil || f.Cost > kir.Cheap {
 			return false
 		}
 	}
