@@ -28,6 +28,27 @@ type Target interface {
 	CheckChips(names []string) error
 }
 
+// Host is a target whose kernels are functions that the program calls itself, fused ones in C.
+type Host interface {
+	Target
+	// Fused prints a fused kernel as the C function NAME, without a result: of pointers to k's params in order, then to the
+	// workspace when k.Work is not 0.
+	Fused(k *kir.Kernel) (string, error)
+	// Template is what a call of a template calls. It is asked with the strides of the call's operands in Ints.
+	Template(c Call) (Function, error)
+	// Head is what a C file begins with that has the functions text. It declares gtc_threads, an int.
+	Head(text string) string
+	// Build are cgo's directives for that file; strict: no operation is contracted with the next.
+	Build(strict bool) string
+}
+
+// Function is what a call of a template calls: a function of a package of kernels, or one in C.
+type Function struct {
+	Package, Name string // Go: of pointers, the workspace, integers and floats
+	More          []int  // Go: integers after the call's
+	Text          string // C: the function NAME of the pointers alone; it returns a long, the first bad row or -1, when the template has a status
+}
+
 // Traits are what a target is and what it prefers. The zero value of a preference asks for nothing of a pass.
 type Traits struct {
 	Name  string // as --target has it

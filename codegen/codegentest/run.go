@@ -66,7 +66,12 @@ func main() {
 // Run fuses, plans, prints, builds and executes every function of m; args gives the contents of parameters by
 // function and name. It returns the results of each function, by position. dir is a scratch folder.
 func Run(m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[string][]*ir.Array, error) {
-	c := &pass.Context{Module: m, Opt: &pass.Options{}}
+	return RunOn(&pass.Options{}, m, dir, args)
+}
+
+// RunOn does what Run does for a target whose programs run on this processor.
+func RunOn(o *pass.Options, m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[string][]*ir.Array, error) {
+	c := &pass.Context{Module: m, Opt: o}
 	if err := fuse.Run(c); err != nil {
 		return nil, err
 	}
@@ -76,7 +81,7 @@ func Run(m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[st
 	if err := memplan.Run(c); err != nil {
 		return nil, err
 	}
-	src, err := rank.Generate("prog0", rank.Target{}, rank.Program{Module: m, Plan: c.Plan})
+	src, err := rank.Generate("prog0", rank.Target{Options: o}, rank.Program{Module: m, Plan: c.Plan})
 	if err != nil {
 		return nil, err
 	}

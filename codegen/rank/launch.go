@@ -39,7 +39,7 @@ func (g *generator) launcher(c call) (name string, at []int, ptrs int) {
 
 // name is k7 for the kernel k7_recip, gemm1, gemm2, ... for the template Gemm.
 func (l *launchers) name(c call) string {
-	if !c.template {
+	if c.pkg == "" {
 		name, _, _ := strings.Cut(c.fn, "_")
 		return name
 	}
@@ -69,11 +69,14 @@ func launcherCode(name string, c call) jen.Code {
 		args = append(args, jen.Lit(x))
 	}
 	fn := jen.Qual("C", c.fn)
-	if c.template {
-		fn = jen.Qual(cpuPath, c.fn)
+	if c.pkg != "" {
+		fn = jen.Qual(c.pkg, c.fn)
 	}
 	f := jen.Func().Id(name).Params(jen.Id("b").Qual("unsafe", "Pointer"), jen.Id("at").Index().Int()).Int64()
-	if c.status {
+	switch {
+	case c.status && c.pkg == "":
+		return f.Block(jen.Return(jen.Int64().Call(fn.Call(args...))))
+	case c.status:
 		return f.Block(jen.Return(fn.Call(args...)))
 	}
 	return f.Block(fn.Call(args...), jen.Return(jen.Lit(-1)))

@@ -3,9 +3,12 @@ package cpu
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/gtc-compiler/gtc/codegen/c"
 	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/kernels/cpu"
 	"github.com/gtc-compiler/gtc/target"
 )
@@ -14,7 +17,7 @@ import (
 const Name = "cpu"
 
 // Target compiles for processors. It prefers nothing: caches keep what groups share, and a call costs nanoseconds.
-var Target target.Target = processor{}
+var Target target.Host = processor{}
 
 type processor struct{}
 
@@ -25,13 +28,13 @@ func (processor) Traits() *target.Traits { return &traits }
 
 // Native reports whether kernels/cpu has a form of the template for the types.
 func (processor) Native(c target.Call) bool {
-	_, _, ok := Form(c)
+	_, _, ok := form(c)
 	return ok
 }
 
 // Workspace is that of the form, in bytes.
 func (processor) Workspace(c target.Call) (int, error) {
-	name, more, _ := Form(c)
+	name, more, _ := form(c)
 	return cpu.Workspace(name, append(slices.Clone(c.Ints), more...))
 }
 
@@ -41,9 +44,40 @@ func (processor) CheckChips([]string) error { return errors.New("--arch is not f
 // Scratch is one copy of each column sum for each chunk of rows.
 func (processor) Scratch(s *group.Space) (alone, joined int) { return s.WorkBytes(), 0 }
 
-// Form is the kernel of kernels/cpu that does what the template does for the types of the call, and the integers that it takes
+// Fused prints loops that GCC and Clang vectorise, shared among threads.
+func (processor) Fused(k *kir.Kernel) (string, error) { return c.Function("NAME", "", k) }
+
+// Template is the function of kernels/cpu.
+func (processor) Template(call target.Call) (target.Function, error) {
+	name, more, ok := form(call)
+	if !ok {
+		return target.Function{}, fmt.Errorf("BUG: the CPU target has no kernel %s of %v", call.Name, call.Types)
+	}
+	return target.Function{Package: "github.com/gtc-compiler/gtc/kernels/cpu", Name: name, More: more}, nil
+}
+
+// Head are the functions that kernels use.
+func (processor) Head(text string) string { return c.Prelude(text) }
+
+// Build compiles for the machine at hand. In ISO mode GCC contracts no multiplication with an addition (-ffp-contract, which cgo
+// does not let through); Clang obeys the pragma that strict files begin with.
+func (processor) Build(strict bool) string {
+	standard := "gnu11"
+	if strict {
+		standard = "c11"
+	}
+	return `#cgo CFLAGS: -O3 -std=` + standard + ` -Wno-unknown-pragmas -Wno-unused-variable
+#cgo amd64 CFLAGS: -march=native
+#cgo arm64 CFLAGS: -mcpu=native
+#cgo linux CFLAGS: -fopenmp
+#cgo linux LDFLAGS: -fopenmp
+#cgo LDFLAGS: -lm
+`
+}
+
+// form is the kernel of kernels/cpu that does what the template does for the types of the call, and the integers that it takes
 // after the template's; ok is false where there is none.
-func Form(c target.Call) (name string, more []int, ok bool) {
+func form(c target.Call) (name string, more []int, ok bool) {
 	var names []string
 	for _, d := range c.Types {
 		names = append(names, d.String())
