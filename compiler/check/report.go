@@ -64,6 +64,15 @@ const (
 	otherSize = math.MaxFloat64 / 2 // of arrays of other sizes
 )
 
+// Figures are the errors in one line, for logs: of outputs, loss, the worst gradient and the worst curve.
+func (r *Report) Figures() string {
+	curve := 0.0
+	for _, e := range r.Curves {
+		curve = max(curve, e)
+	}
+	return fmt.Sprintf("out %.1e, loss %.1e, gradients %.1e, curves %.1e", r.Out, r.Loss, r.GradMax, curve)
+}
+
 // results are what a run gave, by name.
 type results interface {
 	// array gives a whole array as float64, and its shape.

@@ -110,6 +110,7 @@ func TestModels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			t.Log(rep.Figures())
 			if len(rep.Grads) == 0 || len(rep.Curves) != 2 {
 				t.Errorf("%d gradients and %d curves were compared", len(rep.Grads), len(rep.Curves))
 			}

@@ -120,6 +120,7 @@ func checkLayout(t *testing.T, m model, l layout, o *check.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Log(rep.Figures())
 	if !rep.OK || len(rep.Grads) == 0 {
 		var b strings.Builder
 		rep.Print(&b, false)

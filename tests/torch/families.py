@@ -21,6 +21,7 @@ which run.sh installs when this tool is named. Prints a table; exits 1 when a ch
 """
 
 import argparse
+import collections
 import contextlib
 import io
 import json
@@ -294,7 +295,8 @@ def main():
                 table_file = pathlib.Path(args.json)
                 table_file.write_text(json.dumps({"table": table, "details": details}, indent=1))
         print(f"{name:24}" + "".join(f"{row[f]:>14}" for f in forms), flush=True)
-    print()
+    verdicts = collections.Counter(re.sub(r" [0-9].*", "", cell) for row in table.values() for cell in row.values())
+    print(f"\n{sum(verdicts.values())} files: " + ", ".join(f"{n} {v}" for v, n in verdicts.most_common()) + "\n")
     for d in details:
         print(d[:3000] + "\n")
     return 1 if any(v.startswith(("DIFF", "UNMATCHED", "time out", "refused", "lost U")) for r in table.values() for v in r.values()) else 0

@@ -1,6 +1,6 @@
 // Command large measures what compiling a very large GPT costs, without its weights (--abstract-weights):
 //
-//	go run ./bench/compile/large [-dp 16] [-tp 8] [-pp 8] [-microbatches 8] [-zero 0] [-build] [-passes]
+//	go run ./bench/compile/large [-dp 16] [-tp 8] [-pp 8] [-microbatches 8] [-zero 0] [-target cuda] [-precision bf16] [-build] [-passes]
 //
 // The model is GPT-3's largest, 175 billion parameters; -layers, -width, -heads, -vocab and -seq make others. It prints the
 // time of import and passes and of writing (and building) the folder, processor seconds and the largest resident set, of gtc and
@@ -51,13 +51,18 @@ func main() {
 	flag.IntVar(&p.Zero, "zero", 0, "ZeRO stage")
 	flag.BoolVar(&p.SP, "sp", false, "sequence parallelism")
 	flag.StringVar(&p.Pipeline, "schedule", "1f1b", "schedule of the pipeline")
+	flag.StringVar(&p.Target, "target", "", "what the ranks run on")
+	flag.StringVar(&p.Precision, "precision", "fp32", "fp32, bf16, fp16 or tf32")
 	flag.BoolVar(&o.build, "build", false, "also build the programs")
 	flag.BoolVar(&o.passes, "passes", false, "print the time of each pass")
 	flag.StringVar(&o.cpu, "cpuprofile", "", "write a profile of gtc's time to `FILE`")
 	flag.StringVar(&o.mem, "memprofile", "", "write a profile of gtc's memory to `FILE`")
 	flag.StringVar(&o.keep, "out", "", "keep what is compiled in `FOLDER`")
 	flag.Parse()
-	debug.SetGCPercent(400) // as gtc does
+	debug.SetGCPercent(400)                            // as gtc does
+	if t, err := pass.TargetOf(p.Target); err == nil { // passes.Run tells the error
+		p.Arch = t.Traits().Chips
+	}
 	if err := measure(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/compile/large:", err)
 		os.Exit(1)
