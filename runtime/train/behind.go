@@ -36,8 +36,8 @@ const align = 256
 
 func aligned(n int) int { return (n + align - 1) / align * align }
 
-// layout makes room behind the arena for what p needs.
-func (x *plan) layout(p *Program) behind {
+// layBehind makes room behind the arena of x for what p needs.
+func layBehind(x *plan, p *Program) behind {
 	b := behind{inbox: map[*abi.Tensor]int{}, words: aligned(x.prog.ArenaBytes)}
 	count := map[string]int{} // of a function
 	for name, calls := range p.Funcs {
@@ -56,17 +56,17 @@ func (x *plan) layout(p *Program) behind {
 	}
 	b.results = b.words + 8*b.limit
 	b.end = aligned(b.results + 8*inBlock)
-	x.layInbox(&b)
+	layInbox(x, &b)
 	return b
 }
 
 // layInbox makes room for a batch.
-func (x *plan) layInbox(b *behind) {
+func layInbox(x *plan, b *behind) {
 	var list []*abi.Tensor
 	start, most := b.end, 1
 	for i := range x.prog.Tensors {
 		t := &x.prog.Tensors[i]
-		if t.Role != "input" && t.Role != "target" && t.Role != "weight" && !whole(t) {
+		if t.Role != "input" && t.Role != "target" && t.Role != "weight" && !isWhole(t) {
 			continue
 		}
 		n := partOf(t, x.Train.Microbatches-1) + 1
@@ -93,11 +93,4 @@ func (x *plan) layInbox(b *behind) {
 		b.inbox[t] = start + t.Offset - first.Offset
 	}
 	b.end = start + aligned(b.image.Bytes)
-}
-
-// refuses reports whether a call has a status word.
-func (c *Call) refuses() bool {
-	has := func(l abi.Launch) bool { return slices.Contains(l.Args, abi.ArgStatus) }
-	return slices.ContainsFunc(c.Launches, has) || c.Product != nil && slices.ContainsFunc(c.Product.Own, has) ||
-		c.Convolution != nil && slices.ContainsFunc(c.Convolution.Own, has)
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/device"
@@ -54,7 +53,7 @@ func (s *session) fixedBatch() error {
 			return err
 		}
 		if s.cfg.bench {
-			s.rep.step(t, time.Since(begin))
+			s.rep.step(t.step, &t.results, time.Since(begin))
 		}
 		losses = binary.LittleEndian.AppendUint64(losses, math.Float64bits(t.loss))
 		if t.void {
@@ -99,37 +98,6 @@ func (t *trainer) fixedStep(batch []npz.Array, first *collector) error {
 	return t.finished()
 }
 
-// fixed puts what f reads of this rank's part of a whole batch into the arena. Every sample counts.
-func (d *feeder) fixed(batch []npz.Array, f *function, micro int) error {
-	x := d.m.plan
-	if err := d.ones(f); err != nil {
-		return err
-	}
-	for _, r := range f.reads {
-		t := r.t
-		if r.input < 0 || d.holds(t, micro) {
-			continue
-		}
-		a := &batch[r.input]
-		dims, from := x.whole(t), x.start(t, x.rank, micro)
-		if n := len(t.Dims); n > 0 && !split(t, mesh.TimeAxis) && len(a.Shape) == n && a.Shape[0] == t.Dims[0]*x.Train.DP*d.calls {
-			// As the data loader deals them: first over ranks, then over micro-batches.
-			dims, from[0] = slices.Concat(a.Shape[:1], dims[1:]), (x.dp()*d.calls+micro)*t.Dims[0]
-		}
-		if !slices.Equal(squeeze(a.Shape), squeeze(dims)) {
-			return fmt.Errorf("array %q is %v, input %q of the whole batch is %v", a.Name, a.Shape, t.Name, dims)
-		}
-		err := d.m.fill(t, func(b []byte) error {
-			copyBox(region{data: b, dims: t.Dims}, region{data: a.Data, dims: dims, at: from}, t.Dims, elemSizes[t.DType])
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // inFile blames a file for an error that is not the device's.
 func inFile(file string, err error) error {
 	var f device.Failure
@@ -137,20 +105,6 @@ func inFile(file string, err error) error {
 		return err
 	}
 	return usagef("%s: %w", file, err)
-}
-
-// split reports whether an axis splits any dim of t.
-func split(t *abi.Tensor, axis string) bool {
-	for d := range t.Dims {
-		if slices.Contains(axes(t, d), axis) {
-			return true
-		}
-	}
-	return false
-}
-
-func squeeze(dims []int) []int {
-	return slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == 1 })
 }
 
 // readBatch reads the arrays of the inputs, by the names and with the transforms of opt, converted to their types.

@@ -17,14 +17,14 @@ const overNCCL = "nccl"
 var stateSite = comm.Site{Tensor: "devices", Collective: "agreement on how devices talk"}
 
 // onDevices makes the communicators that work on devices' memory, where the ranks can have them and nothing else was asked for.
-func (s *session) onDevices(net *network, dev device.Device) error {
-	if s.world == nil {
+func (j *job) onDevices(net *network, dev device.Device) error {
+	if j.world == nil {
 		return nil
 	}
 	begin := time.Now()
-	net.patience = s.patience
+	net.patience = j.patience
 	net.alive = func() error {
-		if err := comm.Failed(s.world); err != nil {
+		if err := comm.Failed(j.world); err != nil {
 			return err
 		}
 		for _, c := range net.all() {
@@ -34,22 +34,22 @@ func (s *session) onDevices(net *network, dev device.Device) error {
 		}
 		return nil
 	}
-	if s.comm != comm.TransportAuto && s.comm != overNCCL {
+	if j.transport != comm.TransportAuto && j.transport != overNCCL {
 		return nil
 	}
-	backend, err := s.agreeOn(dev)
+	backend, err := j.agreeOn(dev)
 	if backend == nil || err != nil {
 		return err
 	}
 	net.direct, net.directPairs = map[string]comm.DeviceComm{}, map[peer][2]comm.DeviceComm{}
-	for _, a := range s.plan.mesh.Axes { // in the same order everywhere
+	for _, a := range j.plan.mesh.Axes { // in the same order everywhere
 		if c := net.axes[a.Name]; c != nil {
 			if net.direct[a.Name], err = backend.Open(c, dev.Bind); err != nil {
 				return err
 			}
 		}
 	}
-	here := s.plan.mesh.Coord(s.plan.rank, stageAxis)
+	here := j.plan.mesh.Coord(j.plan.rank, stageAxis)
 	for _, p := range slices.SortedFunc(maps.Keys(net.pairs), func(a, b peer) int { return a.coord - b.coord }) {
 		up, err := backend.Open(net.pairs[p], dev.Bind)
 		if err != nil {
@@ -64,8 +64,8 @@ func (s *session) onDevices(net *network, dev device.Device) error {
 		}
 		net.directPairs[p] = [2]comm.DeviceComm{up, down}
 	}
-	if s.watch.debug > 0 {
-		fmt.Fprintf(s.watch.out, "rank %d: collectives by %s on the device, ready in %v\n", s.plan.rank, backend.Name, time.Since(begin).Round(time.Millisecond))
+	if j.debug {
+		fmt.Fprintf(j.err, "rank %d: collectives by %s on the device, ready in %v\n", j.plan.rank, backend.Name, time.Since(begin).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -80,19 +80,19 @@ func (net *network) all() []comm.DeviceComm {
 }
 
 // agreeOn finds the library that serves all ranks; nil where they go by way of the host.
-func (s *session) agreeOn(dev device.Device) (*comm.DeviceBackend, error) {
+func (j *job) agreeOn(dev device.Device) (*comm.DeviceBackend, error) {
 	backend, missing := comm.OnDevices(overNCCL)
 	mine := comm.DeviceState{ID: dev.Info().ID}
 	if missing == nil {
 		mine.Version, missing = backend.Here()
 	}
 	const size = 24
-	all := make([]byte, size*s.plan.Ranks)
+	all := make([]byte, size*j.plan.Ranks)
 	word := binary.LittleEndian.AppendUint64(mine.ID[:], uint64(mine.Version))
-	if err := s.world.AllGather(&stateSite, all, word, comm.U8); err != nil {
+	if err := j.world.AllGather(&stateSite, all, word, comm.U8); err != nil {
 		return nil, err
 	}
-	states := make([]comm.DeviceState, s.plan.Ranks)
+	states := make([]comm.DeviceState, j.plan.Ranks)
 	for r := range states {
 		b := all[size*r:][:size]
 		states[r] = comm.DeviceState{ID: [16]byte(b), Version: int(binary.LittleEndian.Uint64(b[16:]))}
@@ -101,7 +101,7 @@ func (s *session) agreeOn(dev device.Device) (*comm.DeviceBackend, error) {
 		if state.Version > 0 {
 			continue
 		}
-		if s.comm == overNCCL {
+		if j.transport == overNCCL {
 			if missing == nil {
 				missing = fmt.Errorf("rank %d has none", r)
 			}
@@ -110,22 +110,10 @@ func (s *session) agreeOn(dev device.Device) (*comm.DeviceBackend, error) {
 		return nil, nil
 	}
 	if err := backend.Suits(states); err != nil {
-		if s.plan.rank == 0 {
-			fmt.Fprintf(s.env.err, "collectives go by way of the host's memory: %v\n", err)
+		if j.plan.rank == 0 {
+			fmt.Fprintf(j.err, "collectives go by way of the host's memory: %v\n", err)
 		}
 		return nil, nil
 	}
 	return backend, nil
-}
-
-// closeDirect ends the communicators that work on devices' memory: in good order, or whatever they wait for.
-func (m *machine) closeDirect() {
-	for _, c := range m.direct {
-		if m.failed.Load() {
-			c.Abort()
-		} else {
-			c.Close()
-		}
-	}
-	m.direct = nil
 }

@@ -14,19 +14,6 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/data"
 )
 
-// evaluation is the outcome over a whole data set. Padding does not count.
-type evaluation struct {
-	loss       float64 // mean over what counts
-	accuracy   float64 // share that is right; NaN when the program does not count it
-	perplexity float64 // exp(loss); NaN unless the metric of the model
-	samples    int64
-	unseen     int64  // samples of a last batch that is not full, where these are left out
-	batch      int    // which that is; 0 when unseen is
-	why        string // what makes samples depend on one another; "" when unseen is 0
-	noise      string // the nodes that draw random numbers in it; "" for none
-	took       time.Duration
-}
-
 // evaluator runs @eval over a data set, all ranks together.
 type evaluator struct {
 	s    *session
@@ -155,7 +142,7 @@ func (e *evaluator) call(b *data.Batch, micro int, sums *[3]float64) error {
 	if err := e.feed.put(b, e.f, micro); err != nil {
 		return err
 	}
-	if input, at := e.s.watch.badInput(e.s.m, e.f); input != nil {
+	if input, at := e.s.badInput(e.f); input != nil {
 		row := (int64(x.dp())*int64(e.calls())+int64(micro))*int64(e.feed.rows) + int64(e.feed.row(input, at))
 		return fmt.Errorf("GTC_NAN: evaluation, sample %d of the data: input %q holds a NaN (element %d)",
 			b.Step*int64(e.batch())+row, input.Name, at)

@@ -43,6 +43,11 @@ type elsewhere struct{ doing string }
 
 func (e *elsewhere) Error() string { return e.doing + " failed on another rank" }
 
+// divergence is the end of a run whose loss or parameters are no numbers. Every rank finds the same.
+type divergence struct{ what string }
+
+func (e *divergence) Error() string { return e.what }
+
 // common reports whether every rank of a job finds err, so that it is enough when rank 0 tells.
 func common(err error) bool {
 	var u *usageError

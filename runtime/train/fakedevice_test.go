@@ -360,7 +360,7 @@ func (s *fakeStream) Launch(g device.Graph) error {
 // onFake runs all ranks of t on fake devices, which opened gets.
 func (t *toy) onFake(tb testing.TB, dir string, env map[string]string, opened func(rank int, d *fake), args ...string) outcome {
 	tb.Helper()
-	return job(t.dp, func(r int) *Program {
+	return runRanks(t.dp, func(r int) *Program {
 		one := *t
 		one.rank = r
 		return fakeProgram(one.program(tb), func(d *fake) {

@@ -26,17 +26,6 @@ type read struct {
 	input int // in feeder.inputs; -1 for sample weights
 }
 
-// whole reports whether t has the data of all micro-batches.
-func whole(t *abi.Tensor) bool { return t.Role == "whole" }
-
-// partOf is which part of t micro-batch micro reads: all of them the same of what is whole.
-func partOf(t *abi.Tensor, micro int) int {
-	if whole(t) {
-		return 0
-	}
-	return micro
-}
-
 // newFeeder finds the inputs of functions. A call takes one micro-batch, or, when the program splits its batch itself, all
 // micro-batches of a step at once.
 func (m *machine) newFeeder(functions ...*function) (*feeder, error) {
@@ -83,7 +72,7 @@ func (d *feeder) reads(functions []*function) []*abi.Tensor {
 	}
 	for _, f := range functions {
 		for _, name := range f.info.Inputs {
-			if t := x.tensor[name]; t != nil && !whole(t) && !slices.Contains(list, t) {
+			if t := x.tensor[name]; t != nil && !isWhole(t) && !slices.Contains(list, t) {
 				list = append(list, t)
 			}
 		}
@@ -103,16 +92,16 @@ func (d *feeder) bind(functions []*function) error {
 			}
 			r := read{t, -1}
 			of := name
-			if whole(t) {
+			if isWhole(t) {
 				of = strings.TrimPrefix(name, abi.WholePrefix)
 			}
 			if t.Role != "weight" {
-				r.input = slices.IndexFunc(d.inputs, func(in *abi.Tensor) bool { return in.Name == of && (whole(t) || in.Role == t.Role) })
-				if whole(t) && r.input < 0 && t.DType == "f32" && len(t.Dims) == 1 { // of the sample weights
+				r.input = slices.IndexFunc(d.inputs, func(in *abi.Tensor) bool { return in.Name == of && (isWhole(t) || in.Role == t.Role) })
+				if isWhole(t) && r.input < 0 && t.DType == "f32" && len(t.Dims) == 1 { // of the sample weights
 					f.reads = append(f.reads, r)
 					continue
 				}
-				if r.input < 0 || t.Role != "input" && t.Role != "target" && !whole(t) {
+				if r.input < 0 || t.Role != "input" && t.Role != "target" && !isWhole(t) {
 					return fmt.Errorf("BUG: @%s reads %q of role %q from the data", f.name, name, t.Role)
 				}
 				d.unread[r.input] = false
@@ -171,7 +160,7 @@ func (d *feeder) put(b *data.Batch, f *function, micro int) error {
 
 // rows are those of micro-batch micro of b that r reads.
 func (r *read) rows(b *data.Batch, micro int) []byte {
-	if whole(r.t) {
+	if isWhole(r.t) {
 		return r.all(b)
 	}
 	if r.input >= 0 {
@@ -191,17 +180,4 @@ func (r *read) all(b *data.Batch) []byte {
 // floatBytes are the bytes of w, in place.
 func floatBytes(w []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), 4*len(w))
-}
-
-// ones sets the sample weights that f reads to 1.
-func (d *feeder) ones(f *function) error {
-	for _, r := range f.reads {
-		if r.input >= 0 {
-			continue
-		}
-		if err := d.m.write(r.t.Offset, floatBytes(slices.Repeat([]float32{1}, r.t.Dims[0]))); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -2,17 +2,9 @@ package train
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
-
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
-
-// divergence is the end of a run whose loss or parameters are no numbers. Every rank finds the same.
-type divergence struct{ what string }
-
-func (e *divergence) Error() string { return e.what }
 
 // remedies ends the message of a divergence.
 const remedies = "\n  GTC_NAN=1 finds the first value that is not a number; a lower --lr of gtc compile often helps; --allow-nan goes on all the same"
@@ -122,7 +114,7 @@ func (s *session) lookAtParameters() error {
 
 // lookAtInputs is GTC_NAN for the micro-batch that was just put into the arena for f.
 func (t *trainer) lookAtInputs(f *function, micro int) error {
-	x, at := t.watch.badInput(t.m, f)
+	x, at := t.badInput(f)
 	if x == nil {
 		return nil
 	}
@@ -132,27 +124,10 @@ func (t *trainer) lookAtInputs(f *function, micro int) error {
 		t.step+1, t.sample(micro, row), x.Name, at%each)
 }
 
-// badInput finds a NaN in what the feeder put into the arena for f; nil without GTC_NAN.
-func (w *watcher) badInput(m *machine, f *function) (*abi.Tensor, int) {
-	if w.nan == 0 {
+// badInput is that of the machine, under GTC_NAN.
+func (s *session) badInput(f *function) (*abi.Tensor, int) {
+	if s.watch.nan == 0 {
 		return nil, -1
 	}
-	for _, r := range f.reads {
-		if r.input < 0 || whole(r.t) { // its parts are looked at
-			continue
-		}
-		b, err := m.contents(r.t)
-		if err != nil {
-			return nil, -1 // the run that follows finds the same
-		}
-		if _, nan, _ := firstBad(b, r.t.DType); nan >= 0 {
-			return r.t, nan
-		}
-	}
-	return nil, -1
-}
-
-// row is the row of a call's batch that holds an element of input x.
-func (d *feeder) row(x *abi.Tensor, element int) int {
-	return element / max(elems(x.Dims)/d.rows, 1)
+	return s.m.badInput(f)
 }

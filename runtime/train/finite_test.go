@@ -150,7 +150,7 @@ func TestTheProfileTellsWaitingApart(t *testing.T) {
 // A program that skips steps in fp16 says what else may have made the loss infinite.
 func TestDivergenceInHalfPrecision(t *testing.T) {
 	for want, skipped := range map[bool]*abi.Tensor{false: nil, true: {Name: "skipped"}} {
-		r := &trainer{session: &session{cfg: &config{}}, loss: math.Inf(1), skippedSteps: skipped}
+		r := &trainer{session: &session{cfg: &config{}}, results: results{loss: math.Inf(1)}, skippedSteps: skipped}
 		if err := r.divergedAt(3); err == nil || strings.Contains(err.Error(), "65504") != want {
 			t.Errorf("skipping %v: %v", want, err)
 		}

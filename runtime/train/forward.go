@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
@@ -173,45 +170,4 @@ func (p *forward) apart(arrays []npz.Array) error {
 		}
 	}
 	return nil
-}
-
-// outputName is the name in the ONNX file of the output that a program calls out0, out1, …; of elements of a sequence, which
-// have one name, NAME.0, NAME.1, ….
-func (x *plan) outputName(name string) string {
-	k, ok := x.output(name)
-	if !ok {
-		return name
-	}
-	same := 0
-	for i, n := range x.Outputs {
-		if i < k && n == x.Outputs[k] {
-			same++
-		}
-	}
-	if same > 0 || slices.Contains(x.Outputs[k+1:], x.Outputs[k]) {
-		return fmt.Sprintf("%s.%d", x.Outputs[k], same)
-	}
-	return x.Outputs[k]
-}
-
-// output is the number of the output that a program calls out0, out1, ….
-func (x *plan) output(name string) (int, bool) {
-	text, ok := strings.CutPrefix(name, abi.OutputPrefix)
-	k, err := strconv.Atoi(text)
-	return k, ok && err == nil && k >= 0 && k < len(x.Outputs)
-}
-
-// named gives arrays the names and the order of the model's outputs; others come behind.
-func (x *plan) named(arrays []npz.Array) []npz.Array {
-	place := func(a npz.Array) int {
-		if k, ok := x.output(a.Name); ok {
-			return k
-		}
-		return len(x.Outputs)
-	}
-	slices.SortStableFunc(arrays, func(a, b npz.Array) int { return place(a) - place(b) })
-	for i := range arrays {
-		arrays[i].Name = x.outputName(arrays[i].Name)
-	}
-	return arrays
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/trace"
 )
 
@@ -33,25 +34,20 @@ type trainer struct {
 	total   int64      // steps to reach
 	origin  int64      // step at which the data began: 0, or that of --reset-data
 
-	lossSum, count, lr *abi.Tensor // results of the step; count and lr may be nil
+	// What the last function of a step gives. All but the loss may be nil.
+	lossSum, count, lr      *abi.Tensor
+	gradNorm                *abi.Tensor // of all mean gradients, before clipping
+	lossScale, skippedSteps *abi.Tensor // of dynamic loss scaling
+	emptySteps              *abi.Tensor // how many there were in which nothing counts
 
-	gradNorm                *abi.Tensor // of all mean gradients, before clipping; nil when the program does not tell
-	lossScale, skippedSteps *abi.Tensor // of dynamic loss scaling, else nil
-	scale, skipped          float64     // after the last step; NaN where they are nil
-	overflowed              bool        // the last step was skipped
-
-	emptySteps *abi.Tensor // of steps in which nothing counts; nil where something always does
-	empty      float64     // how many there were; NaN where emptySteps is nil
-	void       bool        // the last step was one
-
-	loss, rate, norm float64 // of the last step; the learning rate and the gradients' norm are NaN when the program does not tell
-	apart            localSGD
-	saved            int64 // step of the last checkpoint, -1 none
+	results // of the last step
+	apart   localSGD
+	saved   int64 // step of the last checkpoint, -1 none
 }
 
 // train is the default mode: train, evaluate, save.
 func (s *session) train() (err error) {
-	t := &trainer{session: s, saved: -1, loss: math.NaN(), norm: math.NaN()}
+	t := &trainer{session: s, saved: -1, results: results{loss: math.NaN(), norm: math.NaN()}}
 	if err := t.prepare(); err != nil {
 		return err
 	}
@@ -60,7 +56,7 @@ func (s *session) train() (err error) {
 		return err
 	}
 	s.stop.graceful.Store(true)
-	s.rep.start(t)
+	t.tellStart()
 	signal, err := t.steps()
 	if err != nil {
 		return err
@@ -75,7 +71,7 @@ func (s *session) train() (err error) {
 			return err
 		}
 	}
-	s.rep.end(t, signal)
+	s.rep.end(t.step, &t.results, signal)
 	if signal != 0 {
 		return &stopped{signal}
 	}
@@ -92,6 +88,23 @@ func (t *trainer) nothing() string {
 		return "nothing to train: " + asked
 	}
 	return fmt.Sprintf("nothing to do: the checkpoint is at step %d, %s", t.step, asked)
+}
+
+// tellStart reports what is about to be trained, on what.
+func (t *trainer) tellStart() {
+	b := beginning{plan: t.plan, device: t.m.dev.Info(), threads: t.threads, samples: t.set.Len(), leftOut: t.sampler.Unseen(), step: t.step, total: t.total}
+	for _, text := range []string{t.leftOut(), t.alone()} {
+		if text != "" && t.step < t.total {
+			b.notes = append(b.notes, text)
+		}
+	}
+	for _, x := range t.set.Bindings() {
+		b.data = append(b.data, printable.Line(fmt.Sprint(x)))
+	}
+	if t.step >= t.total {
+		b.nothing = t.nothing()
+	}
+	t.rep.start(&b)
 }
 
 // prepare opens the data and finds the place to go on from.
@@ -211,7 +224,10 @@ func (t *trainer) functions() (err error) {
 	if err != nil {
 		return err
 	}
-	t.watch.actions = t.actions
+	t.watch.flops = 0
+	for _, a := range t.actions {
+		t.watch.flops += float64(a.f.info.Flops)
+	}
 	return t.findResults()
 }
 
@@ -221,6 +237,7 @@ func (t *trainer) findResults() error {
 	t.gradNorm = t.last.result("grad_norm")
 	t.lossScale, t.skippedSteps = t.last.result("loss_scale"), t.last.result("skipped")
 	t.emptySteps = t.last.result("empty")
+	t.scales, t.skips, t.empties = t.lossScale != nil, t.skippedSteps != nil, t.emptySteps != nil
 	if t.lossSum == nil {
 		return errors.New("BUG: @step has no result loss_sum")
 	}
@@ -262,7 +279,7 @@ func (t *trainer) steps() (signal int, err error) {
 		if err := t.diverged(); err != nil {
 			return 0, err
 		}
-		t.rep.step(t, took)
+		t.rep.step(t.step, &t.results, took)
 		if signal != 0 {
 			return signal, nil
 		}
@@ -356,7 +373,7 @@ func (t *trainer) sample(micro, row int) int64 {
 // readResults keeps the learning rate and the mean loss of the step over the global batch, which every rank has.
 func (t *trainer) readResults() error {
 	var v [numResults]float64
-	for i, r := range t.results() {
+	for i, r := range t.resultTensors() {
 		var err error
 		if v[i] = math.NaN(); r != nil {
 			if v[i], err = t.m.scalar(r); err != nil {
@@ -367,9 +384,9 @@ func (t *trainer) readResults() error {
 	return t.keep(t.step, v)
 }
 
-// results are what a step gives: the loss sum, the count, the loss scale, the number of steps skipped so far, the norm of the
+// resultTensors are what a step gives: the loss sum, the count, the loss scale, the number of steps skipped so far, the norm of the
 // gradients, the number of empty steps so far, and the learning rate; all but the first may be nil.
-func (t *trainer) results() [numResults]*abi.Tensor {
+func (t *trainer) resultTensors() [numResults]*abi.Tensor {
 	return [numResults]*abi.Tensor{t.lossSum, t.count, t.lossScale, t.skippedSteps, t.gradNorm, t.emptySteps, t.lr}
 }
 
@@ -389,9 +406,6 @@ func (t *trainer) keep(step int64, v [numResults]float64) error {
 	}
 	return nil
 }
-
-// nothingCounts is why a step is empty.
-const nothingCounts = "nothing in this batch counts for the loss: every target is the ignored one, or every mask is zero"
 
 // evaluate runs the evaluation and reports it.
 func (t *trainer) evaluate() error {

@@ -27,7 +27,7 @@ type machine struct {
 	sends []*line // what an action may leave messages on, a step none
 	funcs map[string]*function
 	slots map[string][]*function // the same functions by slot of the stash; nil where no action works on that slot
-	watch *watcher               // nil unless GTC_NAN, GTC_PROFILE, GTC_DEBUG or a trace ask to look at every call
+	watch observer               // nil unless somebody looks at every call
 
 	words int   // status words that are given out
 	epoch int64 // grows when a step ends: collectives of an earlier one are over
@@ -36,23 +36,6 @@ type machine struct {
 	alive    func() error      // the error by which the job has ended, or nil; nil where no device waits for another
 	patience time.Duration     // with a device that waits for others; 0 for any
 	failed   atomic.Bool       // the job has ended while the device worked
-}
-
-// network is what a machine reaches other ranks by.
-type network struct {
-	axes  map[string]comm.Communicator // of each mesh axis that has more than one rank
-	pairs map[peer]comm.Communicator   // with each rank that messages go to or come from, the lesser coordinate first
-	// Those of the same groups that work on devices' memory, of pairs to the other rank and from it; empty without them.
-	direct      map[string]comm.DeviceComm
-	directPairs map[peer][2]comm.DeviceComm
-	alive       func() error  // the error by which the job has ended, or nil; nil for a job of one rank
-	patience    time.Duration // with devices that wait for each other; 0 for any
-}
-
-// peer is another rank by its coordinate on an axis, the other coordinates being this rank's.
-type peer struct {
-	axis  string
-	coord int
 }
 
 // line is a queue of communication that runs beside the kernels: on a thread of its own, and, where work is queued ahead, on a
@@ -80,6 +63,16 @@ type axisGroup struct {
 type neighbour struct {
 	rank     int // within the pair
 	to, from *line
+}
+
+// observer looks at every call of a machine.
+type observer interface {
+	// Begin is told of a function that begins.
+	Begin(f *function, micro int)
+	// After is told of each call: t0 is before it waited for collectives, t1 after that.
+	After(m *machine, f *function, s *step, t0, t1 time.Time) error
+	// Drained is told how long the end of a function waited for collectives, where that is known.
+	Drained(d time.Duration)
 }
 
 // function is one entry point, prepared for one slot of the stash.
@@ -265,11 +258,6 @@ func (m *machine) prepare(name string, calls []Call, copies []Copy) (*function, 
 	return f, nil
 }
 
-// kernel reports whether a call is no collective.
-func (c *Call) kernel() bool {
-	return c.Run != nil || c.Launches != nil || c.Product != nil || c.Convolution != nil
-}
-
 // prepareKernel has the device prepare a call, and gives it a status word where it may refuse an index later than it is queued.
 func (m *machine) prepareKernel(f *function, s *step) error {
 	c := s.call
@@ -307,6 +295,39 @@ func (m *machine) close() {
 	}
 	m.lines, m.sends = nil, nil
 	m.closeDirect()
+}
+
+// closeDirect ends the communicators that work on devices' memory: in good order, or whatever they wait for.
+func (m *machine) closeDirect() {
+	for _, c := range m.direct {
+		if m.failed.Load() {
+			c.Abort()
+		} else {
+			c.Close()
+		}
+	}
+	m.direct = nil
+}
+
+// counts are the steps of a function with what was measured of them in all slots.
+func (m *machine) counts(name string) []step {
+	sum := slices.Clone(m.funcs[name].steps)
+	for _, f := range m.slots[name][1:] {
+		if f == nil {
+			continue
+		}
+		for i := range sum {
+			sum[i].count += f.steps[i].count
+			sum[i].waited += f.steps[i].waited
+			sum[i].took += f.steps[i].took
+		}
+	}
+	return sum
+}
+
+// result is where a result of f lies.
+func (m *machine) result(f *function, t *abi.Tensor) ([]byte, error) {
+	return m.stretch(m.plan.slot(f.slot).at(t.Offset), t.Bytes)
 }
 
 func or(s, otherwise string) string {

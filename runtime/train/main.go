@@ -1,12 +1,10 @@
 package train
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"os"
 	"os/signal"
@@ -16,10 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
-	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device/cpu"
 	"github.com/gtc-compiler/gtc/runtime/printable"
@@ -46,6 +42,18 @@ func Main(p *Program, rank int) {
 	}))
 }
 
+// Ranks is the main function of bin/ranks, which is any rank: the one that the launcher's variables say (see comm.FromEnv),
+// else that of the name it was started by, such as bin/rank-3. programs are those of the plan. It ends the process with one
+// of the Exit codes.
+func Ranks(programs []*Program) {
+	rank, program, err := whoAmI(programs, os.Args[0], os.Getenv)
+	if err != nil {
+		fmt.Fprintln(printable.Writer{W: os.Stderr}, "gtc:", err)
+		os.Exit(ExitUsage)
+	}
+	Main(programs[program], rank)
+}
+
 // surroundings are what a run takes from the process that it is in.
 type surroundings struct {
 	out, err io.Writer
@@ -57,23 +65,19 @@ type surroundings struct {
 
 // session is one run of a rank program.
 type session struct {
+	job
 	cfg   *config
-	plan  *plan
 	env   *surroundings
-	world comm.Communicator // nil for a job of one rank
 	m     *machine
 	watch *watcher
 	rep   *reporter
 
-	threads  int
-	number   int           // of the rank on its host
-	comm     string        // how ranks talk, as asked for: auto, local, nccl, ...
-	patience time.Duration // with ranks that make no progress
-	step     int64         // updates done
-	resumed  bool          // they and all state are a checkpoint's
-	absent   *abi.Tensor   // one that only a checkpoint can fill; nil when the folder holds all weights
-	locked   *os.File      // of the folder of checkpoints, while this run saves there
-	stop     stopper
+	threads int
+	step    int64       // updates done
+	resumed bool        // they and all state are a checkpoint's
+	absent  *abi.Tensor // one that only a checkpoint can fill; nil when the folder holds all weights
+	locked  *os.File    // of the folder of checkpoints, while this run saves there
+	stop    stopper
 }
 
 // run is Main without the process: it returns the exit code.
@@ -129,7 +133,8 @@ func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 	if s.watch, err = newWatcher(env.getenv, rank, env.err); err != nil {
 		return err
 	}
-	local, err := s.connect(p.Device != nil)
+	s.err, s.debug = env.err, s.watch.debug > 0
+	local, err := s.join(&joining{device: p.Device != nil, agreed: cfg.plan(), dir: cfg.dir, timeout: cfg.timeout, getenv: env.getenv, connect: env.connect})
 	if err != nil {
 		return err
 	}
@@ -150,7 +155,11 @@ func start(p *Program, rank int, cfg *config, env *surroundings) (err error) {
 	if p.SetThreads != nil {
 		p.SetThreads(s.threads)
 	}
-	where, end, err := s.memory(p)
+	where, end, err := openMemory(p, s.plan, s.number, func(format string, args ...any) {
+		if rank == 0 {
+			fmt.Fprintf(env.err, format+"\n", args...)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -183,6 +192,7 @@ func (s *session) openTrace() (err error) {
 	if s.watch.trace, err = trace.Create(path, s.plan.rank); err != nil {
 		return &alone{usagef("--trace: %w", err)}
 	}
+	s.wrap = func(c comm.Communicator) comm.Communicator { return timed{c, s.watch.trace} }
 	return nil
 }
 
@@ -211,7 +221,9 @@ func (s *session) build(p *Program, where memory) error {
 
 // work does what the flags ask for.
 func (s *session) work() error {
-	s.rep = newReporter(s)
+	c := s.cfg
+	s.rep = newReporter(&reporting{plan: s.plan, device: s.m.dev, out: s.env.out, err: s.env.err, json: c.json, bench: c.bench,
+		progress: c.progress, every: c.logEvery, bitsOfLosses: s.watch.debug > 0 || s.watch.hash > 0})
 	if err := s.initFrom(); err != nil {
 		return err
 	}
@@ -229,119 +241,4 @@ func (s *session) work() error {
 		s.m.local.Populate() // a step that meets a row of a table for the first time does not wait for the system
 	}
 	return s.train()
-}
-
-// connect joins the job; a job of one rank opens nothing. It returns how many ranks share this host, as far as is
-// known.
-func (s *session) connect(device bool) (local int, err error) {
-	x := s.plan
-	opt, err := comm.FromEnv()
-	if err != nil {
-		return 0, usage(err)
-	}
-	if x.Ranks == 1 {
-		if opt.World > 1 {
-			return 0, usagef("this program was compiled for one rank, the launcher started %d: compile with --dp %d", opt.World, opt.World)
-		}
-		return 1, nil
-	}
-	s.number, s.comm, s.patience = opt.LocalRank, opt.Transport, opt.Timeout
-	if s.comm == "" || s.comm == comm.TransportAuto {
-		s.comm = cmp.Or(x.Options["comm"], comm.TransportAuto)
-	}
-	if device && s.comm == overNCCL { // for what works on the device; the rest is small
-		opt.Transport = comm.TransportAuto
-	}
-	byHand := opt.World <= 1 && s.env.getenv("RANK") == "" // one process for each rank, not torchrun's only one
-	if byHand {
-		opt.World, opt.Rank, opt.LocalRank, s.number = x.Ranks, x.rank, x.rank, x.rank
-		if opt.Port == 0 {
-			opt.Port = s.port()
-		}
-	}
-	if opt.World != x.Ranks {
-		return 0, usagef("this program was compiled for %d ranks, the launcher started %d (WORLD_SIZE)", x.Ranks, opt.World)
-	}
-	if opt.Rank != x.rank {
-		return 0, &alone{usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.rank, opt.Rank)}
-	}
-	if s.cfg.timeout > 0 {
-		opt.Timeout = s.cfg.timeout
-		if byHand || opt.Timeout > time.Minute { // a launcher may take its time to start all ranks
-			opt.ConnectTimeout = opt.Timeout
-		}
-	}
-	h := fnv.New64a()
-	fmt.Fprint(h, x.prog.Hash, s.cfg.plan())
-	opt.Plan = fmt.Sprintf("%016x", h.Sum64())
-	if s.world, err = s.env.connect(opt); err != nil {
-		if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), fmt.Sprintf("rank %d of %d: ", opt.Rank, opt.World)) {
-			err = inner // the rank is told anyhow
-		}
-		if byHand {
-			err = fmt.Errorf("%w\n  this program is one of %d ranks: \"gtc run %s\" starts them all; by hand, start bin/rank-0 to bin/rank-%d together with the same flags",
-				err, x.Ranks, s.cfg.dir, x.Ranks-1)
-		}
-		return 0, err
-	}
-	local = x.Ranks
-	if n, err := strconv.Atoi(s.env.getenv("LOCAL_WORLD_SIZE")); err == nil && n > 0 {
-		local = n
-	}
-	return local, nil
-}
-
-// port is the same for all ranks of one compiled folder, so that bin/rank-0 and bin/rank-1 find each other.
-func (s *session) port() int {
-	if n, err := strconv.Atoi(s.env.getenv("MASTER_PORT")); err == nil && n > 0 {
-		return n
-	}
-	dir, err := filepath.Abs(s.cfg.dir)
-	if err != nil {
-		dir = s.cfg.dir
-	}
-	h := fnv.New32a()
-	io.WriteString(h, dir)
-	return 20000 + int(h.Sum32()%10000)
-}
-
-// network makes a communicator for each mesh axis of more than one rank, and for each rank that messages go to.
-func (s *session) network() (network, error) {
-	net := network{axes: map[string]comm.Communicator{}, pairs: map[peer]comm.Communicator{}}
-	for _, a := range s.plan.mesh.Axes {
-		if s.world == nil || s.plan.mesh.Size(a.Name) == 1 || a.Name == mesh.TimeAxis {
-			continue
-		}
-		// Also when the axis holds every rank: the world stays free for what the loop has to say.
-		c, err := s.sub(a.Name, s.plan.mesh.Group(s.plan.rank, a.Name))
-		if err != nil {
-			return net, err
-		}
-		net.axes[a.Name] = c
-	}
-	pairs, err := s.plan.pairs()
-	if err != nil {
-		return net, err
-	}
-	stages, here := s.plan.mesh.Group(s.plan.rank, stageAxis), s.plan.mesh.Coord(s.plan.rank, stageAxis)
-	for _, p := range pairs { // in the same order everywhere, or ranks would wait for each other
-		if here != p[0] && here != p[1] {
-			continue
-		}
-		c, err := s.sub(fmt.Sprintf("%s %d-%d", stageAxis, p[0], p[1]), []int{stages[p[0]], stages[p[1]]})
-		if err != nil {
-			return net, err
-		}
-		net.pairs[peer{stageAxis, p[0] + p[1] - here}] = c
-	}
-	return net, nil
-}
-
-// sub makes a communicator of ranks of the job.
-func (s *session) sub(name string, ranks []int) (comm.Communicator, error) {
-	c, err := s.world.Sub(name, ranks)
-	if err == nil && s.watch.trace != nil {
-		c = timed{c, s.watch.trace}
-	}
-	return c, err
 }

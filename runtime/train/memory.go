@@ -2,8 +2,6 @@ package train
 
 import (
 	"encoding/binary"
-	"fmt"
-	"math"
 	"runtime"
 	"slices"
 
@@ -23,15 +21,15 @@ type memory struct {
 // here is the device of programs that name none: the processor that the process is on.
 var here = Device{Open: cpu.Open}
 
-// memory opens the device of p for this rank, which the launcher calls by its number on the host, and makes the arena there; end
-// gives both back. A device is bound to the thread of the calling goroutine, except one that is Local.
-func (s *session) memory(p *Program) (where memory, end func(), err error) {
+// openMemory opens the device of p for this rank, which the launcher calls by its number on the host, and makes the arena of x there; end
+// gives both back. A device is bound to the thread of the calling goroutine, except one that is Local. log tells what takes long.
+func openMemory(p *Program, x *plan, number int, log func(format string, args ...any)) (where memory, end func(), err error) {
 	on := p.Device
 	if on == nil {
 		on = &here
 	}
 	runtime.LockOSThread()
-	where, err = s.open(on, s.plan.layout(p))
+	where, err = openOn(on, layBehind(x, p), device.Options{Number: number, ArenaBytes: x.prog.ArenaBytes, Log: log})
 	if err != nil || where.local != nil {
 		runtime.UnlockOSThread()
 	}
@@ -46,25 +44,21 @@ func (s *session) memory(p *Program) (where memory, end func(), err error) {
 	}, nil
 }
 
-// open opens a device, with b behind the arena where that is not in this process.
-func (s *session) open(on *Device, b behind) (memory, error) {
-	log := func(format string, args ...any) {
-		if s.plan.rank == 0 {
-			fmt.Fprintf(s.env.err, format+"\n", args...)
-		}
-	}
-	m := memory{large: s.plan.prog.ArenaBytes}
-	var err error
-	if m.dev, err = on.Open(&on.Code, device.Options{Number: s.number, ArenaBytes: m.large, Behind: b.end - m.large, Log: log}); err != nil {
+// openOn opens a device, with b behind the arena where that is not in this process.
+func openOn(on *Device, b behind, o device.Options) (memory, error) {
+	o.Behind = b.end - o.ArenaBytes
+	dev, err := on.Open(&on.Code, o)
+	if err != nil {
 		return memory{}, err
 	}
-	if m.local, _ = m.dev.(device.Local); m.local != nil {
+	m := memory{dev: dev, large: o.ArenaBytes}
+	if m.local, _ = dev.(device.Local); m.local != nil {
 		return m, nil
 	}
 	m.behind = b
 	words := slices.Repeat(binary.NativeEndian.AppendUint64(nil, noRow), b.limit)
-	if err := m.dev.Put(b.words, words); err != nil {
-		m.dev.Close()
+	if err := dev.Put(b.words, words); err != nil {
+		dev.Close()
 		return memory{}, err
 	}
 	return m, nil
@@ -124,19 +118,4 @@ func (m *memory) scalar(t *abi.Tensor) (float64, error) {
 		return 0, err
 	}
 	return firstValue(b, t.DType), nil
-}
-
-// firstValue is the first element of b, of a type that results have; NaN for others.
-func firstValue(b []byte, dtype string) float64 {
-	switch dtype {
-	case "f32":
-		return float64(math.Float32frombits(binary.NativeEndian.Uint32(b)))
-	case "f64":
-		return math.Float64frombits(binary.NativeEndian.Uint64(b))
-	case "i64":
-		return float64(int64(binary.NativeEndian.Uint64(b)))
-	case "i32":
-		return float64(int32(binary.NativeEndian.Uint32(b)))
-	}
-	return math.NaN()
 }

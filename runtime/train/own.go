@@ -6,39 +6,12 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 )
 
 // What each rank has for itself: the errors of gradient compression, and the optimizer state of local SGD. A checkpoint
 // holds such a tensor with a dim in front, an entry for each rank along abi.Tensor.Own.
-
-// owners is how many ranks have contents of their own for t, and which of them this one is; 1 and 0 for most tensors.
-func (x *plan) owners(t *abi.Tensor) (n, k int) {
-	n = 1
-	for _, axis := range t.Own {
-		if axis == mesh.TimeAxis {
-			continue
-		}
-		n, k = n*x.mesh.Size(axis), k*x.mesh.Size(axis)+x.mesh.Coord(x.rank, axis)
-	}
-	return n, k
-}
-
-// kept is the dims that t has in a checkpoint.
-func (x *plan) kept(t *abi.Tensor) []int {
-	n, _ := x.owners(t)
-	return entry(t, n, x.inFiles(t))
-}
-
-// entry puts n in front of dims when ranks have contents of their own for t.
-func entry(t *abi.Tensor, n int, dims []int) []int {
-	if len(t.Own) == 0 {
-		return dims
-	}
-	return append([]int{n}, dims...)
-}
 
 // readEntry reads this rank's part of x, or of entry k of it when the checkpoint has entries.
 func (s *session) readEntry(c *ckpt.Checkpoint, x *abi.Tensor, k int, entries bool, into []byte) error {

@@ -64,7 +64,7 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 		{"optim/m/w", abi.MergeMean, 4, []float32{4, 5, 6}},
 	} {
 		x := &abi.Tensor{Name: v.name, DType: "f32", Dims: []int{3}, Bytes: 12, Merge: v.merge}
-		s := &session{plan: &plan{rank: max(v.ranks-1, 0)}, m: &machine{memory: where}}
+		s := &session{job: job{plan: &plan{rank: max(v.ranks-1, 0)}}, m: &machine{memory: where}}
 		if v.ranks > 0 {
 			x.Own = []string{"dp"}
 			s.plan.mesh = mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: v.ranks}}}
@@ -80,7 +80,7 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 		}
 	}
 	bad := &abi.Tensor{Name: "optim/momentum/w", DType: "f32", Dims: []int{4}, Bytes: 16, Own: []string{"dp"}, Merge: abi.MergeMean}
-	s := &session{plan: &plan{mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 4}}}}, m: &machine{memory: where}}
+	s := &session{job: job{plan: &plan{mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 4}}}}}, m: &machine{memory: where}}
 	have, err := c.Tensor(bad.Name)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestAverageComesAfterTheReport(t *testing.T) {
 		dir, data := m.folder(t, 50)
 		flags := []string{"--data", data, "--steps", "6", "--json", "--log-every", "1", "--eval-data", data, "--eval-every", "3", "--save-every", "2"}
 		want := m.ok(t, dir, flags...)
-		o := job(m.dp, func(r int) *Program {
+		o := runRanks(m.dp, func(r int) *Program {
 			one := *m
 			p := one.program(t)
 			var man abi.Manifest

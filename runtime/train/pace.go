@@ -226,7 +226,7 @@ func (p *pacer) look() error {
 		v[i] = math.NaN()
 	}
 	v[inBlock] = t.rate
-	results := t.results()
+	results := t.resultTensors()
 	for i, r := range results[:inBlock] {
 		if r != nil {
 			v[i] = firstValue(past.block[8*(m.behind.limit+i):], r.DType)
@@ -407,7 +407,7 @@ func (p *pacer) queue() error {
 	if err := m.settle(); err != nil {
 		return err
 	}
-	results := t.results()
+	results := t.resultTensors()
 	for i, r := range results[:inBlock] { // they lie where any other function may write
 		if r == nil {
 			continue

@@ -417,7 +417,7 @@ func (p *pipe) rank(tb testing.TB, rank int) *Program {
 
 func (p *pipe) job(tb testing.TB, dir string, env map[string]string, args ...string) outcome {
 	tb.Helper()
-	return job(p.pp*p.dp, func(r int) *Program {
+	return runRanks(p.pp*p.dp, func(r int) *Program {
 		one := *p
 		return one.rank(tb, r)
 	}, dir, env, nil, args...)

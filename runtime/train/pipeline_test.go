@@ -125,7 +125,7 @@ func TestViewsOfAPipeline(t *testing.T) {
 func TestAStageThatFailsIsNamed(t *testing.T) {
 	p := newPipe(t, "1f1b", 4, 1, 6)
 	dir, path := p.folder(t, pipeBatch)
-	o := job(4, func(r int) *Program {
+	o := runRanks(4, func(r int) *Program {
 		one := *p
 		prog := one.rank(t, r)
 		if r == 1 {

@@ -241,56 +241,64 @@ func (x *plan) owner(t *abi.Tensor) bool {
 	return true
 }
 
-// region is a tensor and where in it a box begins; a nil at is the origin.
-type region struct {
-	data     []byte
-	dims, at []int
+// owners is how many ranks have contents of their own for t, and which of them this one is; 1 and 0 for most tensors.
+func (x *plan) owners(t *abi.Tensor) (n, k int) {
+	n = 1
+	for _, axis := range t.Own {
+		if axis == mesh.TimeAxis {
+			continue
+		}
+		n, k = n*x.mesh.Size(axis), k*x.mesh.Size(axis)+x.mesh.Coord(x.rank, axis)
+	}
+	return n, k
 }
 
-// copyBox copies a box of shape dims from one region to another. size is the bytes of an element.
-func copyBox(to, from region, dims []int, size int) {
-	if elems(dims) == 0 {
-		return
-	}
-	// Trailing dims that the box covers in both tensors are one run of bytes.
-	run, d := size, len(dims)
-	for d > 0 && dims[d-1] == to.dims[d-1] && dims[d-1] == from.dims[d-1] {
-		d--
-		run *= dims[d]
-	}
-	if d > 0 {
-		d--
-		run *= dims[d]
-	}
-	index := make([]int, d)
-	for {
-		i := flat(index, to.at, to.dims) * size
-		j := flat(index, from.at, from.dims) * size
-		copy(to.data[i:i+run], from.data[j:j+run])
-		k := d - 1
-		for ; k >= 0; k-- {
-			if index[k]++; index[k] < dims[k] {
-				break
-			}
-			index[k] = 0
-		}
-		if k < 0 {
-			return
-		}
-	}
+// kept is the dims that t has in a checkpoint.
+func (x *plan) kept(t *abi.Tensor) []int {
+	n, _ := x.owners(t)
+	return entry(t, n, x.inFiles(t))
 }
 
-// flat is the row-major position of index (fewer dims: zeros) plus offset.
-func flat(index, offset, dims []int) int {
-	n := 0
-	for d := range dims {
-		n *= dims[d]
-		if d < len(index) {
-			n += index[d]
-		}
-		if offset != nil {
-			n += offset[d]
+// entry puts n in front of dims when ranks have contents of their own for t.
+func entry(t *abi.Tensor, n int, dims []int) []int {
+	if len(t.Own) == 0 {
+		return dims
+	}
+	return append([]int{n}, dims...)
+}
+
+// accumulator begins the names of state that only lives within a step, summing micro-batches: it is zeros between
+// steps, so it is not saved.
+const accumulator = "accum/"
+
+// saved reports whether a tensor is part of a checkpoint.
+func saved(t *abi.Tensor) bool {
+	switch t.Role {
+	case "param", "buffer":
+		return !t.Frozen
+	case "state":
+		return !strings.HasPrefix(t.Name, accumulator)
+	}
+	return false
+}
+
+// isWhole reports whether t has the data of all micro-batches.
+func isWhole(t *abi.Tensor) bool { return t.Role == "whole" }
+
+// partOf is which part of t micro-batch micro reads: all of them the same of what is whole.
+func partOf(t *abi.Tensor, micro int) int {
+	if isWhole(t) {
+		return 0
+	}
+	return micro
+}
+
+// split reports whether an axis splits any dim of t.
+func split(t *abi.Tensor, axis string) bool {
+	for d := range t.Dims {
+		if slices.Contains(axes(t, d), axis) {
+			return true
 		}
 	}
-	return n
+	return false
 }

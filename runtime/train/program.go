@@ -4,6 +4,7 @@
 package train
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -84,6 +85,30 @@ type Comm struct {
 	Loc    string
 }
 
+// kernel reports whether a call is no collective.
+func (c *Call) kernel() bool {
+	return c.Run != nil || c.Launches != nil || c.Product != nil || c.Convolution != nil
+}
+
+// refuses reports whether a call has a status word.
+func (c *Call) refuses() bool {
+	has := func(l abi.Launch) bool { return slices.Contains(l.Args, abi.ArgStatus) }
+	return slices.ContainsFunc(c.Launches, has) || c.Product != nil && slices.ContainsFunc(c.Product.Own, has) ||
+		c.Convolution != nil && slices.ContainsFunc(c.Convolution.Own, has)
+}
+
+// operands are the offsets of what a call works on: At, or what its launches are given where At is not told.
+func (c *Call) operands() []int {
+	if c.At != nil || c.Launches == nil {
+		return c.At
+	}
+	var at []int
+	for _, l := range c.Launches {
+		at = append(at, l.Args...)
+	}
+	return at
+}
+
 // Names of the functions of a program.
 const (
 	FuncMicro   = "micro"   // one micro-batch, accumulating
@@ -93,5 +118,3 @@ const (
 	FuncLocal   = "local"   // step of local SGD, when step is that of plain data parallelism
 	FuncAverage = "average" // makes parameters the mean over the data-parallel ranks
 )
-
-var _ = abi.Version

@@ -3,27 +3,13 @@ package train
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/abi"
-	"github.com/gtc-compiler/gtc/runtime/printable"
 )
-
-// Ranks is the main function of bin/ranks, which is any rank: the one that the launcher's variables say (see comm.FromEnv),
-// else that of the name it was started by, such as bin/rank-3. programs are those of the plan. It ends the process with one
-// of the Exit codes.
-func Ranks(programs []*Program) {
-	rank, program, err := whoAmI(programs, os.Args[0], os.Getenv)
-	if err != nil {
-		fmt.Fprintln(printable.Writer{W: os.Stderr}, "gtc:", err)
-		os.Exit(ExitUsage)
-	}
-	Main(programs[program], rank)
-}
 
 // whoAmI finds the number of a rank that was started as name, and its program.
 func whoAmI(programs []*Program, name string, getenv func(string) string) (rank, program int, err error) {

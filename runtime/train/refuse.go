@@ -1,7 +1,6 @@
 package train
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,29 +71,4 @@ func (m *machine) integer(t *abi.Tensor, i int64) (int64, bool) {
 		return 0, false
 	}
 	return index(b, t.DType)
-}
-
-// index is the first element of b, when it is of a type that indices have.
-func index(b []byte, dtype string) (int64, bool) {
-	switch dtype {
-	case "i64":
-		return int64(binary.NativeEndian.Uint64(b)), true
-	case "i32":
-		return int64(int32(binary.NativeEndian.Uint32(b))), true
-	case "u8":
-		return int64(b[0]), true
-	}
-	return 0, false
-}
-
-// operands are the offsets of what a call works on: At, or what its launches are given where At is not told.
-func (c *Call) operands() []int {
-	if c.At != nil || c.Launches == nil {
-		return c.At
-	}
-	var at []int
-	for _, l := range c.Launches {
-		at = append(at, l.Args...)
-	}
-	return at
 }

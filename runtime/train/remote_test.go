@@ -138,7 +138,7 @@ func TestFixedBatchOnDevice(t *testing.T) {
 		p.ok(t, dir, "--fixed-batch", path, "--steps", "6", "--results", a)
 		fakeVersion.Store(2)
 		var graphs atomic.Int64
-		o := job(p.pp*p.dp, func(r int) *Program {
+		o := runRanks(p.pp*p.dp, func(r int) *Program {
 			return fakeProgram(p.rank(t, r), func(d *fake) { d.onGraph = func() { graphs.Add(1) } })
 		}, dir, nil, nil, "--fixed-batch", path, "--steps", "6", "--results", b)
 		if o.code[0] != 0 || graphs.Load() != int64(4*p.pp*p.dp) {
@@ -163,7 +163,7 @@ func TestPipelinesOnDevices(t *testing.T) {
 		want := p.ok(t, dir, flags...)
 		for way, version := range ways {
 			fakeVersion.Store(version)
-			got := job(p.pp*p.dp, func(r int) *Program { return fakeProgram(p.rank(t, r), nil) }, dir, nil, nil, flags...)
+			got := runRanks(p.pp*p.dp, func(r int) *Program { return fakeProgram(p.rank(t, r), nil) }, dir, nil, nil, flags...)
 			for r, code := range got.code {
 				if code != 0 {
 					t.Fatalf("%s, %+v: rank %d: exit code %d\n%s", way, l, r, code, got.err)
@@ -191,7 +191,7 @@ func TestAskedForNCCL(t *testing.T) {
 		} else {
 			t.Setenv("GTC_COMM", "")
 		}
-		o := job(2, func(r int) *Program {
+		o := runRanks(2, func(r int) *Program {
 			p := m.program(t)
 			if by == "--comm" {
 				p.Plan = bytes.Replace(p.Plan, []byte(`"options":{`), []byte(`"options":{"comm":"nccl",`), 1)

@@ -18,12 +18,10 @@ import (
 // terminal, else a line every --log-every steps, or JSON lines. Notes go to standard error, so that the JSON stays
 // clean. JSON lines have a field "event": start, step, eval, save or end; a number that is none is null.
 type reporter struct {
-	out, err io.Writer
-	on       bool
-	json     bool
-	line     bool // rewrite one line
-	bench    bool
-	every    int64
+	reporting
+	on     bool
+	line   bool          // rewrite one line
+	beside device.Device // whose memory and use are told; nil for the processor itself
 
 	perStep     float64 // samples, or tokens, of one step
 	unit        string
@@ -45,18 +43,47 @@ type reporter struct {
 	asked       time.Time // for usage
 }
 
-func newReporter(s *session) *reporter {
-	c := s.cfg
-	r := &reporter{out: s.env.out, err: s.env.err, on: s.plan.rank == 0, json: c.json, bench: c.bench, every: c.logEvery, unit: "samples/s",
-		perStep: float64(s.plan.Train.Batch), buf: make([]byte, 0, 512)}
-	if s.plan.Train.Tokens > 1 {
-		r.perStep *= float64(s.plan.Train.Tokens)
+// reporting is how a run reports.
+type reporting struct {
+	plan         *plan
+	device       device.Device
+	out, err     io.Writer
+	json, bench  bool
+	progress     string // auto, line or plain
+	every        int64  // steps between progress lines
+	bitsOfLosses bool   // the exact bits of the last loss are told
+}
+
+func newReporter(o *reporting) *reporter {
+	r := &reporter{reporting: *o, on: o.plan.rank == 0, unit: "samples/s", perStep: float64(o.plan.Train.Batch), buf: make([]byte, 0, 512)}
+	if o.plan.Train.Tokens > 1 {
+		r.perStep *= float64(o.plan.Train.Tokens)
 		r.unit = "tok/s"
 	}
-	r.line = c.progress == "line" || c.progress == "auto" && terminal(printable.Under(r.out))
+	if _, local := o.device.(device.Local); !local {
+		r.beside = o.device
+	}
+	r.line = o.progress == "line" || o.progress == "auto" && terminal(printable.Under(r.out))
 	r.line = r.line && !r.json && !r.bench
 	return r
 }
+
+// results are those of the last step.
+type results struct {
+	loss       float64 // the mean over what counts
+	rate, norm float64 // the learning rate, and the norm of the mean gradients before clipping; NaN when the program does not tell
+
+	scales, skips, empties bool    // the program has a dynamic loss scale, skips steps of gradients that are not finite, may have steps in which nothing counts
+	scale, skipped, empty  float64 // the scale, and how many steps were skipped and empty so far; NaN where it has none
+
+	overflowed bool // the step was skipped
+	void       bool // nothing counted in it
+}
+
+// nothingCounts is why a step is empty.
+const nothingCounts = "nothing in this batch counts for the loss: every target is the ignored one, or every mask is zero"
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // note prints something worth knowing.
 func (r *reporter) note(format string, args ...any) {
@@ -74,47 +101,56 @@ func (r *reporter) erase() {
 	}
 }
 
+// beginning is what a run tells when it begins to train.
+type beginning struct {
+	plan    *plan
+	device  device.Info
+	threads int      // of each rank
+	samples int64    // of the data
+	leftOut int64    // of each epoch
+	notes   []string // on the data
+	data    []string // which array is which input
+	nothing string   // why there is nothing to train; "" when there is
+
+	step, total int64 // the first step is step+1, the last total
+}
+
 // start begins the clock.
-func (r *reporter) start(t *trainer) {
+func (r *reporter) start(b *beginning) {
 	r.began, r.since, r.sinceN = time.Now(), time.Now(), 0
-	r.first, r.total = t.step, t.total
+	r.first, r.total = b.step, b.total
 	if !r.on || r.bench {
 		return
 	}
-	x := t.plan
+	x := b.plan
 	params := x.parameters()
-	for _, text := range []string{t.leftOut(), t.alone()} {
-		if text != "" && t.step < t.total {
-			r.note("%s", text)
-		}
+	for _, text := range b.notes {
+		r.note("%s", text)
 	}
 	if r.json {
 		r.event("start", field{"model", x.Model}, field{"ranks", x.Ranks}, field{"batch", x.Train.Batch}, field{"microbatches", x.Train.Microbatches},
-			field{"threads", t.threads}, field{"device", t.deviceName()}, field{"parameters", params}, field{"arena_bytes", x.arenaBytes()}, field{"samples", t.set.Len()},
-			field{"left_out", t.sampler.Unseen()}, field{"step", t.step}, field{"steps", t.total})
+			field{"threads", b.threads}, field{"device", b.device.Name}, field{"parameters", params}, field{"arena_bytes", x.arenaBytes()}, field{"samples", b.samples},
+			field{"left_out", b.leftOut}, field{"step", b.step}, field{"steps", b.total})
 		return
 	}
-	for _, b := range t.set.Bindings() {
-		r.note("data: %s", printable.Line(fmt.Sprint(b)))
+	for _, text := range b.data {
+		r.note("data: %s", text)
 	}
-	if t.step >= t.total {
-		r.note("%s", t.nothing())
+	if b.nothing != "" {
+		r.note("%s", b.nothing)
 		return
 	}
 	upTo := ""
 	if x.stages > 1 {
 		upTo = "at most "
 	}
-	on := fmt.Sprintf("%d x %d threads", x.Ranks, t.threads)
-	if t.m.local == nil {
-		on = fmt.Sprintf("%d x %s", x.Ranks, t.deviceName())
+	on := fmt.Sprintf("%d x %d threads", x.Ranks, b.threads)
+	if r.beside != nil {
+		on = fmt.Sprintf("%d x %s", x.Ranks, b.device.Name)
 	}
-	r.note("%s: %d parameters, %d samples in batches of %d on %s, arena %s%.1f MiB, steps %d to %d", x.Model, params, t.set.Len(),
-		x.Train.Batch, on, upTo, float64(x.arenaBytes())/(1<<20), t.step, t.total)
+	r.note("%s: %d parameters, %d samples in batches of %d on %s, arena %s%.1f MiB, steps %d to %d", x.Model, params, b.samples,
+		x.Train.Batch, on, upTo, float64(x.arenaBytes())/(1<<20), b.step, b.total)
 }
-
-// deviceName is the device's name, such as cpu.
-func (s *session) deviceName() string { return s.m.dev.Info().Name }
 
 // field is one of a JSON line.
 type field struct {
@@ -161,12 +197,12 @@ func number9(b []byte, v float64) []byte {
 func bits(v float64) string { return fmt.Sprintf("%016x", math.Float64bits(v)) }
 
 // step reports a finished step that took so long.
-func (r *reporter) step(t *trainer, took time.Duration) {
+func (r *reporter) step(step int64, t *results, took time.Duration) {
 	if !r.on {
 		return
 	}
 	if r.bench {
-		b := strconv.AppendInt(append(r.buf[:0], `{"step":`...), t.step, 10)
+		b := strconv.AppendInt(append(r.buf[:0], `{"step":`...), step, 10)
 		b = number9(append(b, `,"loss":`...), t.loss)
 		b = strconv.AppendFloat(append(b, `,"seconds":`...), took.Seconds(), 'g', 6, 64)
 		r.buf = append(b, "}\n"...)
@@ -179,7 +215,7 @@ func (r *reporter) step(t *trainer, took time.Duration) {
 	}
 	if t.void && !r.voidNoted {
 		r.voidNoted = true
-		r.note("step %d: %s: it updates nothing, and has no loss; such steps are counted as empty (--on-empty fail stops)", t.step, nothingCounts)
+		r.note("step %d: %s: it updates nothing, and has no loss; such steps are counted as empty (--on-empty fail stops)", step, nothingCounts)
 	}
 	if !r.nanNoted && !finite(t.loss) && !t.void {
 		r.nanNoted = true
@@ -187,31 +223,31 @@ func (r *reporter) step(t *trainer, took time.Duration) {
 		if t.overflowed {
 			text = ", which is skipped"
 		}
-		r.note("the loss is %v at step %d%s: GTC_NAN=1 finds the first operation that makes a NaN", t.loss, t.step, text)
+		r.note("the loss is %v at step %d%s: GTC_NAN=1 finds the first operation that makes a NaN", t.loss, step, text)
 	}
-	due := t.step%r.every == 0 || t.step == r.total
+	due := step%r.every == 0 || step == r.total
 	if r.line && (due || time.Since(r.drawn) > 200*time.Millisecond) && time.Since(r.drawn) > 50*time.Millisecond || !r.line && due {
-		r.progress(t)
+		r.tell(step, t)
 	}
 }
 
-// progress prints where the run is.
-func (r *reporter) progress(t *trainer) {
+// tell prints where the run is.
+func (r *reporter) tell(step int64, t *results) {
 	now := time.Now()
 	r.drawn = now
 	per := now.Sub(r.since).Seconds() / float64(max(r.sinceN, 1))
 	resident, _ := mem.Resident()
 	if r.json {
-		fields := []field{{"step", t.step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"lr", t.rate},
+		fields := []field{{"step", step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"lr", t.rate},
 			{"grad_norm", t.norm}, {"seconds", per}, {strings.TrimSuffix(r.unit, "/s") + "_per_s", r.perStep / per}, {"resident_bytes", resident}}
 		fields = append(fields, scaling(t)...)
-		if t.m.local == nil {
-			u := r.used(t.m.dev)
+		if r.beside != nil {
+			u := r.used(r.beside)
 			fields = append(fields, field{"device_bytes", u.Used}, field{"device_percent", u.Busy})
 		}
 		r.event("step", fields...)
 	} else {
-		text := fmt.Sprintf("step %d/%d  loss %s", t.step, r.total, lossText(t, "%.4f"))
+		text := fmt.Sprintf("step %d/%d  loss %s", step, r.total, lossText(t, "%.4f"))
 		if !math.IsNaN(t.rate) {
 			text += fmt.Sprintf("  lr %.1e", t.rate)
 		}
@@ -219,10 +255,10 @@ func (r *reporter) progress(t *trainer) {
 			text += fmt.Sprintf("  grad %.3g", t.norm)
 		}
 		text += scalingText(t)
-		left := time.Duration(float64(r.total-t.step) * per * 1e9)
+		left := time.Duration(float64(r.total-step) * per * 1e9)
 		text += fmt.Sprintf("  %s %s  eta %s  mem %d MiB", short(r.perStep/per), r.unit, left.Round(time.Second), resident>>20)
-		if t.m.local == nil {
-			text += deviceText(r.used(t.m.dev))
+		if r.beside != nil {
+			text += deviceText(r.used(r.beside))
 		}
 		if r.line {
 			fmt.Fprintf(r.out, "\r%-*s", r.width, text)
@@ -237,22 +273,22 @@ func (r *reporter) progress(t *trainer) {
 }
 
 // scaling are the loss scale and the numbers of skipped and of empty steps, where the program has them.
-func scaling(t *trainer) []field {
+func scaling(t *results) []field {
 	var fields []field
-	if t.lossScale != nil {
+	if t.scales {
 		fields = append(fields, field{"loss_scale", t.scale})
 	}
-	if t.skippedSteps != nil {
+	if t.skips {
 		fields = append(fields, field{"skipped", int64(t.skipped)})
 	}
-	if t.emptySteps != nil {
+	if t.empties {
 		fields = append(fields, field{"empty", int64(t.empty)})
 	}
 	return fields
 }
 
 // lossText is the loss of the last step for people, which is none when nothing counted in it.
-func lossText(t *trainer, format string) string {
+func lossText(t *results, format string) string {
 	if t.void {
 		return "none (empty)"
 	}
@@ -261,15 +297,15 @@ func lossText(t *trainer, format string) string {
 
 // scalingText is scaling for people, "  scale 32768, 2 skipped, 1 empty"; what never happened in a run in which it seldom does is
 // left out.
-func scalingText(t *trainer) string {
+func scalingText(t *results) string {
 	var parts []string
-	if t.lossScale != nil {
+	if t.scales {
 		parts = append(parts, fmt.Sprintf("scale %g", t.scale))
 	}
-	if t.skippedSteps != nil {
+	if t.skips {
 		parts = append(parts, fmt.Sprintf("%.0f skipped", t.skipped))
 	}
-	if t.emptySteps != nil && t.empty > 0 {
+	if t.empties && t.empty > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f empty", t.empty))
 	}
 	if parts == nil {
@@ -386,7 +422,7 @@ func (r *reporter) save(step int64, dir string, took time.Duration) {
 }
 
 // end sums up.
-func (r *reporter) end(t *trainer, signal int) {
+func (r *reporter) end(step int64, t *results, signal int) {
 	if !r.on || r.bench {
 		return
 	}
@@ -394,33 +430,33 @@ func (r *reporter) end(t *trainer, signal int) {
 	if signal != 0 {
 		why = fmt.Sprintf("stopped by signal %d", signal)
 	}
-	took, each := time.Since(r.began), r.each(t.step-r.first)
+	took, each := time.Since(r.began), r.each(step-r.first)
 	resident, peak := mem.Resident()
-	steps := t.step - r.first
+	steps := step - r.first
 	if r.json {
-		r.event("end", append([]field{{"why", why}, {"step", t.step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"seconds", took.Seconds()},
-			{"step_seconds", each}, {"arena_bytes", t.plan.arenaBytes()}, {"resident_bytes", resident}, {"peak_bytes", peak}}, scaling(t)...)...)
+		r.event("end", append([]field{{"why", why}, {"step", step}, {"loss", t.loss}, {"loss_bits", bits(t.loss)}, {"seconds", took.Seconds()},
+			{"step_seconds", each}, {"arena_bytes", r.plan.arenaBytes()}, {"resident_bytes", resident}, {"peak_bytes", peak}}, scaling(t)...)...)
 		return
 	}
 	r.erase()
-	text := fmt.Sprintf("%s at step %d", why, t.step)
+	text := fmt.Sprintf("%s at step %d", why, step)
 	if steps > 0 {
 		text += "  loss " + lossText(t, "%.6g")
-		if t.watch.debug > 0 || t.watch.hash > 0 {
+		if r.bitsOfLosses {
 			text += fmt.Sprintf(" (%.9g, bits %s)", t.loss, bits(t.loss))
 		}
 		text += scalingText(t)
 		text += fmt.Sprintf("  %d steps in %v, %.3g ms each", steps, took.Round(10*time.Millisecond), each*1e3)
 	}
 	of := ""
-	if t.plan.stages > 1 {
+	if r.plan.stages > 1 {
 		of = "rank 0 "
 	}
-	fmt.Fprintf(r.out, "%s  arena %d bytes, %sresident %d MiB\n", text, t.plan.arenaBytes(), of, resident>>20)
-	if steps > 0 && t.skippedSteps != nil && int64(t.skipped) == int64(t.step) {
+	fmt.Fprintf(r.out, "%s  arena %d bytes, %sresident %d MiB\n", text, r.plan.arenaBytes(), of, resident>>20)
+	if steps > 0 && t.skips && int64(t.skipped) == step {
 		r.note("warning: every step was skipped, and nothing was trained: with this loss scale no step's gradients were finite (gtc compile --loss-scale)")
 	}
-	if steps > 0 && t.emptySteps != nil && int64(t.empty) == int64(t.step) {
+	if steps > 0 && t.empties && int64(t.empty) == step {
 		r.note("warning: nothing counted in any step, and nothing was trained: look at the targets, or at gtc compile --ignore-index")
 	}
 }

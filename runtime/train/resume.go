@@ -128,7 +128,7 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 		told["what each rank had for itself ("+kindOf(x.Name)+"): its values "+note] = true
 	}
 	if t != nil {
-		if text := s.plan.dropped(c.Names()); text != "" {
+		if text := dropped(s.plan, c.Names()); text != "" {
 			told[text] = true
 		}
 	}
@@ -139,7 +139,7 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 }
 
 // dropped says which state in a checkpoint of tensors names has no place in this job; "" when all has.
-func (x *plan) dropped(names []string) string {
+func dropped(x *plan, names []string) string {
 	kept := map[string]bool{}
 	for _, p := range x.programs() {
 		for i := range p.Tensors {

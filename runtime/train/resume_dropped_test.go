@@ -16,10 +16,10 @@ func TestDroppedState(t *testing.T) {
 	}
 	x := &plan{stages: 2}
 	x.Programs = []abi.Program{stage("a", "optim/exp_avg/a"), stage("b", "optim/exp_avg/b")}
-	if text := x.dropped([]string{"a", "b", "c", "optim/exp_avg/a", "optim/exp_avg/b"}); text != "" {
+	if text := dropped(x, []string{"a", "b", "c", "optim/exp_avg/a", "optim/exp_avg/b"}); text != "" {
 		t.Errorf("nothing is dropped, told: %s", text)
 	}
-	got := x.dropped([]string{"optim/exp_avg/b", "optim/error/a", "optim/error/b", "optim/powersgd_q/a"})
+	got := dropped(x, []string{"optim/exp_avg/b", "optim/error/a", "optim/error/b", "optim/powersgd_q/a"})
 	want := "state of the checkpoint that this program does not keep is dropped: 2 of optim/error, 1 of optim/powersgd_q (what gradient compression had yet to send)"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -11,8 +11,8 @@ import (
 
 // run executes a function and waits for it; micro is the micro-batch that the batch in the arena is.
 func (m *machine) run(f *function, micro int) error {
-	if m.watch != nil && m.watch.debug > 2 {
-		fmt.Fprintf(m.watch.out, "rank %d @%s, micro-batch %d, slot %d\n", m.plan.rank, f.name, micro, f.slot)
+	if m.watch != nil {
+		m.watch.Begin(f, micro)
 	}
 	if err := m.enqueue(f, micro); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (m *machine) start(f *function, s *step, micro int) error {
 // for, so that the time is its own.
 func (m *machine) watched(f *function, s *step, micro int, t0, t1 time.Time) error {
 	if m.local != nil {
-		return m.watch.after(m, f, s, t0, t1)
+		return m.watch.After(m, f, s, t0, t1)
 	}
 	if s.do > doSlice && s.do != doSend { // what a collective makes is there only when it is over
 		if err := m.await(s); err != nil {
@@ -91,7 +91,7 @@ func (m *machine) watched(f *function, s *step, micro int, t0, t1 time.Time) err
 			return err
 		}
 	}
-	return m.watch.after(m, f, s, t0, t1)
+	return m.watch.After(m, f, s, t0, t1)
 }
 
 // end has later work wait for what f has started, sends out of the stash apart, and makes its copies.
@@ -110,8 +110,7 @@ func (m *machine) end(f *function) error {
 		return err
 	}
 	if timed {
-		m.watch.drains++
-		m.watch.drained += time.Since(t0)
+		m.watch.Drained(time.Since(t0))
 	}
 	for _, c := range f.copies {
 		if err := m.main.Copy(c.To, c.From, c.Bytes); err != nil {

@@ -1,36 +1,18 @@
 package train
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
-	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 	"github.com/gtc-compiler/gtc/runtime/trace"
 )
-
-// accumulator begins the names of state that only lives within a step, summing micro-batches: it is zeros between
-// steps, so it is not saved.
-const accumulator = "accum/"
-
-// saved reports whether a tensor is part of a checkpoint.
-func saved(t *abi.Tensor) bool {
-	switch t.Role {
-	case "param", "buffer":
-		return !t.Frozen
-	case "state":
-		return !strings.HasPrefix(t.Name, accumulator)
-	}
-	return false
-}
 
 // checkpointDir is where checkpoints go; "" for nowhere.
 func (s *session) checkpointDir() string {
@@ -153,59 +135,6 @@ func (s *session) closeShard(w *ckpt.Writer, err error) (ckpt.ShardInfo, error) 
 	return info, err
 }
 
-// heartbeat lets ranks that are ready wait for slow ones without taking them for dead: about once a second all say
-// whether they are ready. ready waits for its part to be over, or for the tick.
-func (s *session) heartbeat(ready func(tick <-chan time.Time) bool) error {
-	for done := false; ; {
-		if !done {
-			done = ready(time.After(time.Second))
-		}
-		all, err := s.all(done)
-		if all || err != nil {
-			return err
-		}
-	}
-}
-
-var agreeSite = comm.Site{Tensor: "checkpoint", Collective: "agreement on a checkpoint"}
-
-// all reports whether ok holds on every rank.
-func (s *session) all(ok bool) (bool, error) {
-	if s.world == nil {
-		return ok, nil
-	}
-	word := make([]byte, 4)
-	if ok {
-		word[0] = 1
-	}
-	err := s.world.AllReduce(&agreeSite, word, comm.I32, comm.Min)
-	return word[0] == 1, err
-}
-
-// allOK makes an error of one rank one of all. The others' names it only in general: the rank itself says more.
-func (s *session) allOK(doing string, err error) error {
-	all, e := s.all(err == nil)
-	if !all && e == nil && s.world != nil {
-		first := make([]byte, 4)
-		if err != nil {
-			first[0] = 1
-		}
-		e = s.world.Broadcast(&agreeSite, first, comm.I32, 0)
-		if first[0] == 0 && err != nil {
-			err = &alone{err} // rank 0 is well, so it does not tell
-		}
-	}
-	switch {
-	case err != nil:
-		return err
-	case e != nil:
-		return e
-	case !all:
-		return &elsewhere{doing}
-	}
-	return nil
-}
-
 // gatherInfos brings every rank's shard information to all.
 func (s *session) gatherInfos(info ckpt.ShardInfo) ([]ckpt.ShardInfo, error) {
 	if s.world == nil {
@@ -226,32 +155,6 @@ func (s *session) gatherInfos(info ckpt.ShardInfo) ([]ckpt.ShardInfo, error) {
 		}
 	}
 	return infos, nil
-}
-
-// gather gives every rank the bytes of every rank, of whatever lengths.
-func (s *session) gather(mine []byte) ([][]byte, error) {
-	n := s.world.Size()
-	sizes, size := make([]byte, 8*n), make([]byte, 8)
-	binary.LittleEndian.PutUint64(size, uint64(len(mine)))
-	if err := s.world.AllGather(&agreeSite, sizes, size, comm.I64); err != nil {
-		return nil, err
-	}
-	most := 0
-	for r := range n {
-		most = max(most, int(binary.LittleEndian.Uint64(sizes[8*r:])))
-	}
-	padded, all := make([]byte, most), make([]byte, most*n)
-	copy(padded, mine)
-	if most > 0 {
-		if err := s.world.AllGather(&agreeSite, all, padded, comm.U8); err != nil {
-			return nil, err
-		}
-	}
-	parts := make([][]byte, n)
-	for r := range n {
-		parts[r] = all[r*most:][:binary.LittleEndian.Uint64(sizes[8*r:])]
-	}
-	return parts, nil
 }
 
 // Keys of Meta.User.

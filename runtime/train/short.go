@@ -6,33 +6,10 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
-// meets tells which node makes samples of a function depend on one another, so that what fills up a batch would count; "" where
-// none does, and a batch that is not full is filled up.
-func (x *plan) meets(function string) string {
-	if m := x.Train.Meetings[function]; m != "" {
-		return m
-	}
-	if !x.Train.Weighted && function != FuncForward {
-		return "the model's loss has no weights of samples"
-	}
-	return ""
-}
-
 // tooFew is the error of data that do not fill one batch, where a batch that is not full is left out.
 func tooFew(flag string, samples int64, batch int, why string) error {
 	return usagef("%s: %d samples do not fill a batch of %d, so that none is left to look at: %s: compile with a --batch of at most %d, or give more samples",
 		flag, samples, batch, why, samples)
-}
-
-// notSeen says which samples an evaluation does not see and why.
-func (e *evaluation) notSeen() string {
-	return printable.Line(fmt.Sprintf("evaluations do not see the last %d of %d samples, because they do not fill a batch of %d, and samples that fill it up would count: %s",
-		e.unseen, e.samples+e.unseen, e.batch, e.why))
-}
-
-// random says of results that they depend on what nodes draw.
-func random(what, nodes string) string {
-	return printable.Line(fmt.Sprintf("%s random: %s draws numbers in them, too", what, nodes))
 }
 
 // alone says where the last batch of an epoch leaves one sample by itself to a node that normalises by several; "" when it leaves none. PyTorch

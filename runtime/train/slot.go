@@ -119,8 +119,3 @@ func (s slot) copies(list []Copy) []Copy {
 	}
 	return list
 }
-
-// result is where a result of f lies.
-func (m *machine) result(f *function, t *abi.Tensor) ([]byte, error) {
-	return m.stretch(m.plan.slot(f.slot).at(t.Offset), t.Bytes)
-}

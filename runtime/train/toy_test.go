@@ -281,15 +281,15 @@ func (o outcome) exits(code int) bool {
 // job runs all ranks of t in this process, with the same arguments.
 func (t *toy) job(tb testing.TB, dir string, env map[string]string, signals []chan os.Signal, args ...string) outcome {
 	tb.Helper()
-	return job(t.dp, func(r int) *Program {
+	return runRanks(t.dp, func(r int) *Program {
 		one := *t // each rank has its own arena, and its own counters
 		one.rank = r
 		return one.program(tb)
 	}, dir, env, signals, args...)
 }
 
-// job runs ranks in this process, with the same arguments.
-func job(ranks int, program func(rank int) *Program, dir string, env map[string]string, signals []chan os.Signal, args ...string) outcome {
+// runRanks runs ranks in this process, with the same arguments.
+func runRanks(ranks int, program func(rank int) *Program, dir string, env map[string]string, signals []chan os.Signal, args ...string) outcome {
 	world := comm.InProcess(ranks)
 	outs, errs, codes := make([]bytes.Buffer, ranks), make([]bytes.Buffer, ranks), make(chan [2]int, ranks)
 	for r := range ranks {

@@ -2,7 +2,6 @@ package train
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/trace"
 )
 
@@ -32,8 +30,8 @@ type watcher struct {
 	firstInf                  string // the first call that made an infinity, for the report of a NaN
 	began                     time.Time
 
-	actions    []action // of a step
-	steps      int      // optimizer steps, the time they took, and the time they waited for data before
+	flops      float64 // of a step
+	steps      int     // optimizer steps, the time they took, and the time they waited for data before
 	time, data time.Duration
 
 	drains  int // waits at the end of a function, and the time they took
@@ -66,8 +64,21 @@ func (w *watcher) calls() bool {
 	return w.nan > 0 || w.hash > 1 || w.profile > 0 || w.debug > 2 || w.trace != nil
 }
 
-// after is told of each call: t0 is before it waited for collectives, t1 after that.
-func (w *watcher) after(m *machine, f *function, s *step, t0, t1 time.Time) error {
+// Begin implements observer.
+func (w *watcher) Begin(f *function, micro int) {
+	if w.debug > 2 {
+		fmt.Fprintf(w.out, "rank %d @%s, micro-batch %d, slot %d\n", w.rank, f.name, micro, f.slot)
+	}
+}
+
+// Drained implements observer.
+func (w *watcher) Drained(d time.Duration) {
+	w.drains++
+	w.drained += d
+}
+
+// After implements observer.
+func (w *watcher) After(m *machine, f *function, s *step, t0, t1 time.Time) error {
 	t2 := time.Now()
 	s.count++
 	s.waited += t1.Sub(t0)
@@ -136,50 +147,6 @@ func (w *watcher) scan(m *machine, f *function, s *step) error {
 		}
 	}
 	return nil
-}
-
-// firstBad finds the first NaN and the first infinity among elements of a type; -1 for none. at is the lesser.
-func firstBad(b []byte, dtype string) (at, nan, inf int) {
-	nan, inf = -1, -1
-	look := func(i int, exp, frac bool) bool {
-		if exp && frac && nan < 0 {
-			nan = i
-		} else if exp && inf < 0 {
-			inf = i
-		}
-		return nan < 0
-	}
-	size := elemSizes[dtype]
-	for i := 0; size > 0 && (i+1)*size <= len(b); i++ {
-		more := true
-		switch dtype {
-		case "f32":
-			v := binary.LittleEndian.Uint32(b[4*i:])
-			if v&0x7f800000 == 0x7f800000 {
-				more = look(i, true, v&0x7fffff != 0)
-			}
-		case "f64":
-			v := binary.LittleEndian.Uint64(b[8*i:])
-			if v<<1>>53 == 0x7ff {
-				more = look(i, true, v<<12 != 0)
-			}
-		case "f16":
-			v := binary.LittleEndian.Uint16(b[2*i:])
-			more = look(i, v&0x7c00 == 0x7c00, v&0x3ff != 0)
-		case "bf16":
-			v := binary.LittleEndian.Uint16(b[2*i:])
-			more = look(i, v&0x7f80 == 0x7f80, v&0x7f != 0)
-		default:
-			return -1, -1, -1
-		}
-		if !more {
-			break
-		}
-	}
-	if at = inf; at < 0 || nan >= 0 && nan < at {
-		at = nan
-	}
-	return at, nan, inf
 }
 
 // hashStep prints the checksums of one step.
@@ -252,31 +219,11 @@ func (w *watcher) report(m *machine) {
 		w.rank, total.Round(time.Microsecond), waits.took.Round(time.Microsecond), time.Since(w.began).Round(time.Microsecond))
 	if w.steps > 0 {
 		n := float64(w.steps)
-		flops := float64(0)
-		for _, a := range w.actions {
-			flops += float64(a.f.info.Flops)
-		}
 		fmt.Fprintf(w.out, "%d steps of %.4g ms (%.3g GFLOP/s), %.3g ms before each for data\n", w.steps, float64(w.time)/1e6/n,
-			flops*n/max(float64(w.time), 1), float64(w.data)/1e6/n)
+			w.flops*n/max(float64(w.time), 1), float64(w.data)/1e6/n)
 	}
 	w.table("by kernel", merged, 30, total+waits.took)
 	w.table("by call", calls, 30, total+waits.took)
-}
-
-// counts are the steps of a function with what was measured of them in all slots.
-func (m *machine) counts(name string) []step {
-	sum := slices.Clone(m.funcs[name].steps)
-	for _, f := range m.slots[name][1:] {
-		if f == nil {
-			continue
-		}
-		for i := range sum {
-			sum[i].count += f.steps[i].count
-			sum[i].waited += f.steps[i].waited
-			sum[i].took += f.steps[i].took
-		}
-	}
-	return sum
 }
 
 func (w *watcher) table(title string, rows []row, most int, total time.Duration) {
@@ -299,48 +246,4 @@ func (w *watcher) table(title string, rows []row, most int, total time.Duration)
 		}
 		fmt.Fprintln(w.out, line)
 	}
-}
-
-// timed is a communicator that puts its collectives into a trace, on the thread that makes them.
-type timed struct {
-	comm.Communicator
-	trace *trace.Writer
-}
-
-func (t timed) add(s *comm.Site, start time.Time) {
-	t.trace.Add(trace.LaneComm, s.Tensor, s.Loc, start, time.Since(start))
-}
-
-func (t timed) Send(s *comm.Site, buf []byte, dt comm.DType, to int) error {
-	start := time.Now()
-	err := t.Communicator.Send(s, buf, dt, to)
-	t.trace.Add(trace.LaneSends, s.Tensor, s.Loc, start, time.Since(start))
-	return err
-}
-
-func (t timed) Recv(s *comm.Site, buf []byte, dt comm.DType, from int) error {
-	start := time.Now()
-	err := t.Communicator.Recv(s, buf, dt, from)
-	t.trace.Add(trace.LaneRecvs, s.Tensor, s.Loc, start, time.Since(start))
-	return err
-}
-
-func (t timed) AllToAll(s *comm.Site, dst, src []byte, dt comm.DType) error {
-	defer t.add(s, time.Now())
-	return t.Communicator.AllToAll(s, dst, src, dt)
-}
-
-func (t timed) AllReduce(s *comm.Site, buf []byte, dt comm.DType, op comm.ReduceOp) error {
-	defer t.add(s, time.Now())
-	return t.Communicator.AllReduce(s, buf, dt, op)
-}
-
-func (t timed) AllGather(s *comm.Site, dst, src []byte, dt comm.DType) error {
-	defer t.add(s, time.Now())
-	return t.Communicator.AllGather(s, dst, src, dt)
-}
-
-func (t timed) ReduceScatter(s *comm.Site, dst, src []byte, dt comm.DType, op comm.ReduceOp) error {
-	defer t.add(s, time.Now())
-	return t.Communicator.ReduceScatter(s, dst, src, dt, op)
 }

@@ -1,0 +1,112 @@
+package train
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gtc-compiler/gtc/distributed/comm"
+)
+
+// job is the ranks that train together, as one of them sees it.
+type job struct {
+	plan      *plan
+	world     comm.Communicator // of all ranks; nil for a job of one
+	number    int               // of this rank on its host
+	transport string            // how ranks talk, as asked for: auto, local, nccl, ...
+	patience  time.Duration     // with ranks that make no progress; 0 for any
+
+	wrap  func(comm.Communicator) comm.Communicator // for communicators of axes and pairs, such as one that traces; nil for none
+	err   io.Writer                                 // for what is worth knowing
+	debug bool                                      // tell how long it took to join
+}
+
+// joining is how a rank joins its job.
+type joining struct {
+	device  bool          // the program works on a device beside this processor
+	agreed  string        // what all ranks must have been told alike
+	dir     string        // the compiled folder
+	timeout time.Duration // 0: as the environment says
+	getenv  func(string) string
+	connect func(comm.Options) (comm.Communicator, error)
+}
+
+// join makes world; a job of one rank opens nothing. It returns how many ranks share this host, as far as is
+// known.
+func (j *job) join(o *joining) (local int, err error) {
+	x := j.plan
+	opt, err := comm.FromEnv()
+	if err != nil {
+		return 0, usage(err)
+	}
+	if x.Ranks == 1 {
+		if opt.World > 1 {
+			return 0, usagef("this program was compiled for one rank, the launcher started %d: compile with --dp %d", opt.World, opt.World)
+		}
+		return 1, nil
+	}
+	j.number, j.transport, j.patience = opt.LocalRank, opt.Transport, opt.Timeout
+	if j.transport == "" || j.transport == comm.TransportAuto {
+		j.transport = cmp.Or(x.Options["comm"], comm.TransportAuto)
+	}
+	if o.device && j.transport == overNCCL { // for what works on the device; the rest is small
+		opt.Transport = comm.TransportAuto
+	}
+	byHand := opt.World <= 1 && o.getenv("RANK") == "" // one process for each rank, not torchrun's only one
+	if byHand {
+		opt.World, opt.Rank, opt.LocalRank, j.number = x.Ranks, x.rank, x.rank, x.rank
+		if opt.Port == 0 {
+			opt.Port = o.port()
+		}
+	}
+	if opt.World != x.Ranks {
+		return 0, usagef("this program was compiled for %d ranks, the launcher started %d (WORLD_SIZE)", x.Ranks, opt.World)
+	}
+	if opt.Rank != x.rank {
+		return 0, &alone{usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.rank, opt.Rank)}
+	}
+	if o.timeout > 0 {
+		opt.Timeout = o.timeout
+		if byHand || opt.Timeout > time.Minute { // a launcher may take its time to start all ranks
+			opt.ConnectTimeout = opt.Timeout
+		}
+	}
+	h := fnv.New64a()
+	fmt.Fprint(h, x.prog.Hash, o.agreed)
+	opt.Plan = fmt.Sprintf("%016x", h.Sum64())
+	if j.world, err = o.connect(opt); err != nil {
+		if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), fmt.Sprintf("rank %d of %d: ", opt.Rank, opt.World)) {
+			err = inner // the rank is told anyhow
+		}
+		if byHand {
+			err = fmt.Errorf("%w\n  this program is one of %d ranks: \"gtc run %s\" starts them all; by hand, start bin/rank-0 to bin/rank-%d together with the same flags",
+				err, x.Ranks, o.dir, x.Ranks-1)
+		}
+		return 0, err
+	}
+	local = x.Ranks
+	if n, err := strconv.Atoi(o.getenv("LOCAL_WORLD_SIZE")); err == nil && n > 0 {
+		local = n
+	}
+	return local, nil
+}
+
+// port is the same for all ranks of one compiled folder, so that bin/rank-0 and bin/rank-1 find each other.
+func (o *joining) port() int {
+	if n, err := strconv.Atoi(o.getenv("MASTER_PORT")); err == nil && n > 0 {
+		return n
+	}
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		dir = o.dir
+	}
+	h := fnv.New32a()
+	io.WriteString(h, dir)
+	return 20000 + int(h.Sum32()%10000)
+}
