@@ -43,6 +43,14 @@ sim   ir/interp
 test  ir/irtest
 gtc   frontend/onnx/onnxpb
 test  frontend/onnx/onnxtest
+gtc   frontend/onnx/internal/model
+gtc   frontend/onnx/internal/fold
+gtc   frontend/onnx/internal/roles
+gtc   frontend/onnx/internal/walk
+gtc   frontend/onnx/internal/rules/arrays
+gtc   frontend/onnx/internal/rules/layers
+gtc   frontend/onnx/internal/rules/flow
+gtc   frontend/onnx/internal/rules/domains
 gtc   frontend/onnx
 gtc   passes/pass
 test  passes/passtest

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxtest"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
@@ -26,16 +27,16 @@ func readBackend(t *testing.T, keep func(string) bool) []*onnxtest.Case {
 
 // fixAll fixes every input that the case has data for.
 func (m *Model) fixAll(c *onnxtest.Case) {
-	m.opts.Fixed = map[string]*ir.Tensor{}
-	m.opts.Contents = map[string]*Contents{}
-	for i, in := range m.inputs {
+	m.Options.Fixed = map[string]*ir.Tensor{}
+	m.Options.Contents = map[string]*Contents{}
+	for i, in := range m.InputInfos {
 		v, err := ReadContents(c.Sets[0].In[i], in.Type)
 		switch {
 		case err != nil:
 		case in.Type.GetTensorType() == nil:
-			m.opts.Contents[in.GetName()] = v
+			m.Options.Contents[in.GetName()] = v
 		default:
-			m.opts.Fixed[in.GetName()] = v.Elements[0]
+			m.Options.Fixed[in.GetName()] = v.Elements[0]
 		}
 	}
 }
@@ -92,14 +93,14 @@ func runCase(c *onnxtest.Case, fix func(t ir.Type) bool) error {
 // bindCase gives the model's inputs: as constants where fix says so, else as arguments.
 func bindCase(c *onnxtest.Case, m *Model, fix func(t ir.Type) bool) (map[string]*ir.Array, error) {
 	args := map[string]*ir.Array{}
-	for i, in := range m.inputs {
+	for i, in := range m.InputInfos {
 		name := in.GetName()
 		v, err := ReadContents(c.Sets[0].In[i], in.Type)
 		if err != nil {
 			return nil, err
 		}
 		if in.Type.GetTensorType() == nil {
-			m.opts.Contents[name] = v
+			m.Options.Contents[name] = v
 			v.Known = len(v.Elements) == 0 || fix(v.Elements[0].Type)
 			for k, t := range v.Elements {
 				args[v.Port(name, k)] = t.Array()
@@ -108,16 +109,16 @@ func bindCase(c *onnxtest.Case, m *Model, fix func(t ir.Type) bool) (map[string]
 		}
 		t := v.Elements[0]
 		if fix(t.Type) {
-			m.opts.Fixed[name] = t
+			m.Options.Fixed[name] = t
 			continue
 		}
 		args[name] = t.Array()
 		for k, d := range in.Type.GetTensorType().GetShape().GetDim() {
-			if open := openName(name, k, d); open != "" && k < len(t.Type.Dims) {
-				if m.opts.Dims == nil {
-					m.opts.Dims = map[string]int{}
+			if open := model.OpenName(name, k, d); open != "" && k < len(t.Type.Dims) {
+				if m.Options.Dims == nil {
+					m.Options.Dims = map[string]int{}
 				}
-				m.opts.Dims[open] = t.Type.Dims[k]
+				m.Options.Dims[open] = t.Type.Dims[k]
 			}
 		}
 	}

@@ -86,8 +86,8 @@ func TestConstantNodes(t *testing.T) {
 	if _, err := back.Import(); err != nil {
 		t.Fatal(err)
 	}
-	if tt := back.inits["linear_0.b_0"]; tt == nil || len(back.initList) != 2 {
-		t.Errorf("the exported file has %d initializers", len(back.initList))
+	if tt := back.Inits["linear_0.b_0"]; tt == nil || len(back.InitList) != 2 {
+		t.Errorf("the exported file has %d initializers", len(back.InitList))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxtest"
 )
@@ -107,8 +108,8 @@ func TestErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m, o := linearModel(), Options{Name: "m.onnx", Batch: 2}
 			m.Graph.Node[0].MetadataProps = []*onnxpb.StringStringEntryProto{
-				{Key: ptr(keyStack), Value: ptr("File \"/a/b/net.py\", line 7, in forward\n  x\nFile \"/v/torch/nn/linear.py\", line 1, in forward")},
-				{Key: ptr(keyClasses), Value: ptr("['app.Net', 'torch.nn.modules.linear.Linear', 'aten.linear.default']")},
+				{Key: ptr(model.KeyStack), Value: ptr("File \"/a/b/net.py\", line 7, in forward\n  x\nFile \"/v/torch/nn/linear.py\", line 1, in forward")},
+				{Key: ptr(model.KeyClasses), Value: ptr("['app.Net', 'torch.nn.modules.linear.Linear', 'aten.linear.default']")},
 			}
 			c.change(m, &o)
 			err := importBytes(encode(m), o)
@@ -142,16 +143,6 @@ func TestUnsorted(t *testing.T) {
 	}
 	if !strings.Contains(strings.Join(warnings, "\n"), "are not sorted") {
 		t.Errorf("no remark: %q", warnings)
-	}
-}
-
-// TestDepthFirst sorts what needs later elements, and finds cycles.
-func TestDepthFirst(t *testing.T) {
-	if order, cycle := depthFirst([][]int{{2}, {}, {1}, {0, 0}}); cycle != nil || !slices.Equal(order, []int{1, 2, 0, 3}) {
-		t.Errorf("order %v, cycle %v", order, cycle)
-	}
-	if _, cycle := depthFirst([][]int{{1}, {2}, {1}}); !slices.Equal(cycle, []int{1, 2}) {
-		t.Errorf("cycle %v, want 1 and 2", cycle)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 )
@@ -24,7 +26,7 @@ func (m *Model) Export(weights map[string][]byte, inference bool) ([]byte, error
 	e.proto, e.graph = *m.Proto, *m.Proto.Graph
 	e.proto.Graph = &e.graph
 	if err := e.run(inference); err != nil {
-		return nil, m.located(err)
+		return nil, m.Located(err)
 	}
 	if size := e.proto.Size(); size > maxProto {
 		return nil, fmt.Errorf("%s: %d bytes are more than an ONNX file without external data can hold", m.Name, size)
@@ -46,7 +48,7 @@ type exporter struct {
 func (e *exporter) run(inference bool) error {
 	for _, name := range slices.Sorted(maps.Keys(e.weights)) {
 		data := e.weights[name]
-		p := e.m.roles.named[name]
+		p := e.m.roles.Named[name]
 		if p == nil {
 			return fmt.Errorf("the model has no parameter %q", name)
 		}
@@ -55,26 +57,26 @@ func (e *exporter) run(inference bool) error {
 		}
 	}
 	var inits []*onnxpb.TensorProto
-	for _, t := range e.m.initList {
-		if len(e.m.roles.uses[t.name]) > 0 && len(e.m.roles.unbound(t)) == 0 && !slices.Contains(e.m.outputs, t.name) {
+	for _, t := range e.m.InitList {
+		if len(e.m.roles.Uses[t.Name]) > 0 && len(e.m.roles.Unbound(t)) == 0 && !slices.Contains(e.m.OutputNames, t.Name) {
 			continue // all that read it get initializers of their own
 		}
-		e.names[t.name] = true
+		e.names[t.Name] = true
 		n, err := e.initializer(t)
 		if err != nil {
 			return err
 		}
 		inits = append(inits, n)
 	}
-	for _, n := range e.m.nodes {
-		for _, o := range n.out {
+	for _, n := range e.m.Nodes {
+		for _, o := range n.Out {
 			e.names[o] = true
 		}
 	}
 	byUse := map[string]string{} // name of the initializer for each parameter and layout
-	for _, n := range e.m.nodes {
-		for i := range n.in {
-			s := e.m.roles.byUse[operand{n, i}]
+	for _, n := range e.m.Nodes {
+		for i := range n.In {
+			s := e.m.roles.ByUse[model.Operand{Node: n, Index: i}]
 			if s == nil {
 				continue
 			}
@@ -87,7 +89,7 @@ func (e *exporter) run(inference bool) error {
 		e.inferenceForm()
 	}
 	e.graph.Initializer = append(inits, e.extra...)
-	nodes := slices.DeleteFunc(slices.Clone(e.graph.Node), func(n *onnxpb.NodeProto) bool { return e.m.adopted[n] })
+	nodes := slices.DeleteFunc(slices.Clone(e.graph.Node), func(n *onnxpb.NodeProto) bool { return e.m.Adopted[n] })
 	for i, n := range nodes {
 		if c := e.made[n]; c != nil {
 			nodes[i] = c
@@ -98,24 +100,24 @@ func (e *exporter) run(inference bool) error {
 }
 
 // contents is what parameter p holds now, its adapter merged.
-func (e *exporter) contents(p *Parameter) ([]byte, error) { return p.merged(e.weights) }
+func (e *exporter) contents(p *Parameter) ([]byte, error) { return merged(p, e.weights) }
 
 // laid brings the contents of s's parameters into the form of the operand.
-func (e *exporter) laid(s *source) ([]byte, error) { return s.form.bytes(e.contents) }
+func (e *exporter) laid(s *roles.Source) ([]byte, error) { return s.Form.Bytes(e.contents) }
 
 // initializer is t with its data inside the file and, for a parameter, its new contents.
-func (e *exporter) initializer(t *tensor) (*onnxpb.TensorProto, error) {
-	s := e.m.roles.byName[t.name]
-	external := t.proto.GetDataLocation() == onnxpb.TensorProto_EXTERNAL
-	if s == nil || s.constant() {
+func (e *exporter) initializer(t *model.Tensor) (*onnxpb.TensorProto, error) {
+	s := e.m.roles.ByName[t.Name]
+	external := t.Proto.GetDataLocation() == onnxpb.TensorProto_EXTERNAL
+	if s == nil || s.Constant() {
 		if !external {
-			return t.proto, nil
+			return t.Proto, nil
 		}
-		data, err := t.bytes()
-		return rawTensor(t.name, t.proto.GetDataType(), t.typ.Dims, data), err
+		data, err := t.Bytes()
+		return rawTensor(t.Name, t.Proto.GetDataType(), t.Type.Dims, data), err
 	}
 	data, err := e.laid(s)
-	return rawTensor(t.name, t.proto.GetDataType(), t.typ.Dims, data), err
+	return rawTensor(t.Name, t.Proto.GetDataType(), t.Type.Dims, data), err
 }
 
 func rawTensor(name string, typ int32, dims []int, data []byte) *onnxpb.TensorProto {
@@ -128,26 +130,26 @@ func rawTensor(name string, typ int32, dims []int, data []byte) *onnxpb.TensorPr
 }
 
 // rewire makes operand i of n read an initializer of its own.
-func (e *exporter) rewire(n *node, i int, s *source, byUse map[string]string) error {
-	key, p := s.form.String(), s.param()
+func (e *exporter) rewire(n *model.Node, i int, s *roles.Source, byUse map[string]string) error {
+	key, p := s.Form.String(), s.Param()
 	name := byUse[key]
 	if name == "" {
-		if b := e.m.roles.byName[p.Name]; s.form.op == leaf && b != nil && b.form.op == leaf && b.param() == p {
+		if b := e.m.roles.ByName[p.Name]; s.Form.Op == roles.Leaf && b != nil && b.Form.Op == roles.Leaf && b.Param() == p {
 			name = p.Name // the file has it by that name
 		} else {
 			data, err := e.laid(s)
 			if err != nil {
 				return err
 			}
-			name = e.fresh(p.Name + s.form.suffix())
-			e.extra = append(e.extra, rawTensor(name, elementType(p.Type), s.form.typ.Dims, data))
+			name = e.fresh(p.Name + s.Form.Suffix())
+			e.extra = append(e.extra, rawTensor(name, elementType(p.Type), s.Form.Type.Dims, data))
 		}
 		byUse[key] = name
 	}
-	if n.subst.prefix != "" {
-		return ir.Errorf(n.located(), "%q is a copy of its own inside a function, which cannot be exported", p.Name)
+	if n.Subst.Prefix != "" {
+		return ir.Errorf(n.Located(), "%q is a copy of its own inside a function, which cannot be exported", p.Name)
 	}
-	c := e.copied(n.proto)
+	c := e.copied(n.Proto)
 	for len(c.Input) <= i {
 		c.Input = append(c.Input, "")
 	}
@@ -197,7 +199,7 @@ func (e *exporter) inferenceForm() {
 
 // elementType is the ONNX number of a tensor's element type.
 func elementType(t ir.Type) int32 {
-	for n, d := range dtypes {
+	for n, d := range model.DTypes {
 		if d == t.DType {
 			return n
 		}

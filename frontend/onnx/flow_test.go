@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/fold"
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -30,7 +32,7 @@ func resultsOf(t *testing.T, p *onnxpb.ModelProto, o Options, args map[string]*i
 }
 
 func truth(b bool) *ir.Array {
-	return &ir.Array{Type: ir.T(dtype.Bool), I: []int64{int64(boolInt(b))}}
+	return &ir.Array{Type: ir.T(dtype.Bool), I: []int64{int64(fold.BoolInt(b))}}
 }
 
 // closeTo compares with numbers that have as many digits as tol says.
@@ -62,7 +64,7 @@ func subgraphOf(in, out []string, nodes ...*onnxpb.NodeProto) *onnxpb.GraphProto
 // gradNode is a Gradient of y with respect to xs, at the same xs.
 func gradNode(y string, xs []string, out ...string) *onnxpb.NodeProto {
 	n := nodeOf("Gradient", "grad", xs, out, "xs", xs, "y", y)
-	n.Domain = ptr(trainingDomain)
+	n.Domain = ptr(model.TrainingDomain)
 	return n
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
@@ -95,7 +96,7 @@ func TestManyCopies(t *testing.T) {
 		at = out
 	}
 	got := hinted(t, graphOf(17, f32, []any{2, 5}, inits, nodes...), Options{}, "exactly")
-	if len(got) != maxHints+1 || !strings.Contains(got[maxHints], "5 more trained tensors") {
+	if len(got) != roles.MaxHints+1 || !strings.Contains(got[roles.MaxHints], "5 more trained tensors") {
 		t.Errorf("%q", got)
 	}
 }

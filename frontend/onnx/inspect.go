@@ -2,11 +2,11 @@ package onnx
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
@@ -42,50 +42,44 @@ type Port struct {
 	Dims  []int  `json:"dims"`
 }
 
-// Count is how often an operator occurs.
-type Count struct {
-	Name  string `json:"name"`
-	Count int    `json:"count"`
-}
-
 // Inspect imports the model and describes it. Open dimensions that no option binds count as 1, with a warning.
 func (m *Model) Inspect() (*Info, error) {
-	view := *m
-	view.Warnings = slices.Clone(m.Warnings)
-	view.imported = nil
+	f := *m.File
+	f.Warnings = slices.Clone(m.Warnings)
+	view := &Model{File: &f, roles: m.roles}
 	taken := view.bindOpen()
 	res, err := view.importOnce()
 	if err != nil {
-		return nil, taken.tell(m.located(err))
+		return nil, taken.tell(m.Located(err))
 	}
 	m.roles = view.roles
-	f := res.module.Funcs[0]
+	forward := res.module.Funcs[0]
 	info := &Info{Model: m.Name, IRVersion: m.Proto.GetIrVersion(), Opset: m.Opset(), Producer: m.Proto.GetProducerName(),
-		Warnings: view.Warnings, Parameters: res.roles.params, Training: m.trainingInfo()}
-	for _, p := range f.Params {
+		Warnings: view.Warnings, Parameters: res.roles.Params, Training: m.TrainingInfo()}
+	for _, p := range forward.Params {
 		if p.Role == ir.Input {
 			info.Inputs = append(info.Inputs, port(p.Name, p.Type))
 		}
 	}
-	for i, r := range f.Results {
+	for i, r := range forward.Results {
 		info.Outputs = append(info.Outputs, port(res.outputs[i], r.Value.Type))
 	}
 	operators, kinds := map[string]int{}, map[string]int{}
-	for _, n := range m.nodes {
-		operators[n.op]++
+	for _, n := range m.Nodes {
+		operators[n.Op]++
 	}
-	for _, op := range f.Ops {
+	for _, op := range forward.Ops {
 		kinds[op.Def.Name]++
 		info.FLOPs += cost.Flops(op)
 		info.Bytes += cost.Bytes(op)
 	}
-	info.Operators, info.Ops = counts(operators), counts(kinds)
-	looked := rowsRead(f)
-	for _, p := range res.roles.params {
-		if p.Role == RoleParameter && p.used {
+	info.Operators, info.Ops = model.CountsOf(operators), model.CountsOf(kinds)
+	looked := rowsRead(forward)
+	for _, p := range res.roles.Params {
+		if p.Role == RoleParameter && p.Used {
 			info.Trained += int64(p.Type.Elems())
 			info.TrainedBytes += int64(p.Type.Bytes())
-			p.Lookups = max(looked[p.value], 0)
+			p.Lookups = max(looked[p.Value], 0)
 		}
 	}
 	return info, nil
@@ -119,7 +113,7 @@ func (m *Model) Parameters() []*Parameter {
 	if m.roles == nil {
 		return nil
 	}
-	return m.roles.params
+	return m.roles.Params
 }
 
 // openDims names dimensions that count as 1 because nothing binds them.
@@ -137,42 +131,31 @@ func (o openDims) tell(err error) error {
 // bindOpen gives size 1 to dimensions that nothing binds, and returns their names.
 func (m *Model) bindOpen() openDims {
 	var taken openDims
-	dims := maps.Clone(m.opts.Dims)
+	dims := maps.Clone(m.Options.Dims)
 	if dims == nil {
 		dims = map[string]int{}
 	}
-	for _, in := range m.inputs {
-		if m.opts.Fixed[in.GetName()] != nil {
+	for _, in := range m.InputInfos {
+		if m.Options.Fixed[in.GetName()] != nil {
 			continue
 		}
 		for i, d := range in.Type.GetTensorType().GetShape().GetDim() {
-			name := openName(in.GetName(), i, d)
+			name := model.OpenName(in.GetName(), i, d)
 			if v, ok := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue >= 0 {
 				continue
 			}
-			if _, bound := dims[name]; name == "" || bound || i == m.batchDim(in) && m.opts.Batch > 0 {
+			if _, bound := dims[name]; name == "" || bound || i == m.BatchDim(in) && m.Options.Batch > 0 {
 				continue
 			}
 			dims[name] = 1
 			taken = append(taken, name)
-			m.warn("dimension %q is open; sizes and costs are for %s=1 (--dim %s=N)", name, name, name)
+			m.Warn("dimension %q is open; sizes and costs are for %s=1 (--dim %s=N)", name, name, name)
 		}
 	}
-	m.opts.Dims = dims
+	m.Options.Dims = dims
 	return taken
 }
 
 func port(name string, t ir.Type) Port {
 	return Port{name, t.DType.String(), append([]int{}, t.Dims...)}
 }
-
-func counts(m map[string]int) []Count {
-	var out []Count
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, Count{name, m[name]})
-	}
-	return out
-}
-
-// String is a short form of the parameter for messages: name, type, role.
-func (p *Parameter) String() string { return fmt.Sprintf("%q %s (%s)", p.Name, p.Type, p.Role) }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
@@ -23,7 +24,7 @@ func TestResized(t *testing.T) {
 		{five, Options{}, false, Options{}},
 	} {
 		shape := &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{c.dim, five}}
-		m := &Model{opts: c.opts, inputs: []*onnxpb.ValueInfoProto{{Name: ptr("x"), Type: &onnxpb.TypeProto{
+		m := &model.File{Options: c.opts, InputInfos: []*onnxpb.ValueInfoProto{{Name: ptr("x"), Type: &onnxpb.TypeProto{
 			Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: ptr(int32(1)), Shape: shape}}}}}}
 		got, ok := m.Resized(func(n int) int { return 2 * n })
 		if ok != c.ok || ok && (got.Batch != c.want.Batch || !maps.Equal(got.Dims, c.want.Dims)) {

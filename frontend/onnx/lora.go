@@ -9,29 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/fold"
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/walk"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
-
-// LoRA asks for low-rank adapters (Hu et al., arXiv 2106.09685): each weight W that matches stays as it is and what it
-// computes becomes that of W + Alpha/Rank * B*A, of which only A and B are trained. Names, shapes and initial values are
-// those of the peft package, so that a state dict of the adapters loads there.
-type LoRA struct {
-	Rank    int     // 0 for no adapters
-	Alpha   float64 // 0 is 8, as in peft
-	Targets []string
-	Seed    uint64 // of the initial values of A
-}
-
-// adapter is the low-rank pair of one weight.
-type adapter struct {
-	a, b   *Parameter // [rank, in...] and [out, rank]; of an embedding [rank, rows] and [width, rank]
-	scale  float64
-	inOut  bool // the weight is stored [in, out], unlike torch.nn.Linear's
-	lookup bool // of an embedding, whose rows b*a holds in its columns
-
-	shared, grouped bool // of a table that is a product's weight too; of a convolution in groups
-}
 
 // loraSite is how a weight is read.
 type loraSite struct {
@@ -44,8 +27,8 @@ type loraSite struct {
 }
 
 // addLoRA gives adapters to the weights that match and freezes all other parameters but those that --train names.
-func (w *walker) addLoRA() error {
-	o := w.m.opts.LoRA
+func addLoRA(w *walk.Walker) error {
+	o := w.File.Options.LoRA
 	if o.Rank == 0 {
 		return nil
 	}
@@ -53,10 +36,10 @@ func (w *walker) addLoRA() error {
 		return errors.New("--lora: want a positive rank, an alpha that is not negative, and a target")
 	}
 	var sites []*loraSite
-	adapters := w.r.adapters() // of an import before this one
-	for _, p := range slices.Clone(w.r.params) {
-		if !adapters[p] && p.Role != RoleConstant && p.value != nil && o.targets(p) && !w.r.asked(p) {
-			if s := w.site(p); s != nil {
+	adapters := w.Roles.Adapters() // of an import before this one
+	for _, p := range slices.Clone(w.Roles.Params) {
+		if !adapters[p] && p.Role != RoleConstant && p.Value != nil && targets(&o, p) && !asked(w.Roles, p) {
+			if s := site(w, p); s != nil {
 				sites = append(sites, s)
 			}
 		}
@@ -65,29 +48,29 @@ func (w *walker) addLoRA() error {
 		return fmt.Errorf("--lora: target %q matches no weight of a matrix product, a convolution or an embedding; gtc inspect lists the parameters",
 			strings.Join(o.Targets, ","))
 	}
-	for _, p := range w.r.params {
-		if p.Role == RoleParameter && !adapters[p] && !w.r.asked(p) {
+	for _, p := range w.Roles.Params {
+		if p.Role == RoleParameter && !adapters[p] && !asked(w.Roles, p) {
 			p.Role, p.Reason = RoleBuffer, p.Reason+"; frozen, only adapters are trained (--lora)"
-			if p.value != nil {
-				p.value.Role = ir.Buffer
+			if p.Value != nil {
+				p.Value.Role = ir.Buffer
 			}
 		}
 	}
 	for _, s := range sites {
-		if err := w.adapt(s, o); err != nil {
+		if err := adapt(w, s, o); err != nil {
 			return err
 		}
 	}
-	w.rewriteLoRA(sites)
+	rewriteLoRA(w, sites)
 	return nil
 }
 
 // targets reports whether a pattern names p: its whole name, its name without ".weight", or, as in peft, the last part
 // of its module's name.
-func (o *LoRA) targets(p *Parameter) bool {
+func targets(o *LoRA, p *Parameter) bool {
 	module := moduleOf(p.Name)
 	for _, t := range o.Targets {
-		if matches([]string{t, "*." + t, "*/" + t}, p.Name) || matches([]string{t, "*." + t, "*/" + t}, module) {
+		if roles.Matches([]string{t, "*." + t, "*/" + t}, p.Name) || roles.Matches([]string{t, "*." + t, "*/" + t}, module) {
 			return true
 		}
 	}
@@ -98,20 +81,20 @@ func (o *LoRA) targets(p *Parameter) bool {
 func moduleOf(name string) string { return strings.TrimSuffix(name, ".weight") }
 
 // asked reports whether a flag says that p is to be trained.
-func (r *roles) asked(p *Parameter) bool {
-	return p.Role == RoleParameter && strings.HasPrefix(p.Reason, askedByTrain)
+func asked(r *roles.Roles, p *Parameter) bool {
+	return p.Role == RoleParameter && strings.HasPrefix(p.Reason, roles.AskedByTrain)
 }
 
 // site finds how p is read; nil when no adapter fits it.
-func (w *walker) site(p *Parameter) *loraSite {
+func site(w *walk.Walker, p *Parameter) *loraSite {
 	s := &loraSite{p: p}
 	d := p.Type.Dims
 	if len(d) < 2 {
 		return nil
 	}
-	views := map[*ir.Value]bool{p.value: false} // true: transposed
+	views := map[*ir.Value]bool{p.Value: false} // true: transposed
 	orientations := map[bool]int{}
-	for _, op := range w.b.F.Ops {
+	for _, op := range w.B.F.Ops {
 		for i, in := range op.In {
 			t, ok := views[in]
 			if !ok {
@@ -144,59 +127,59 @@ func (w *walker) site(p *Parameter) *loraSite {
 }
 
 // adapt makes the adapters of one weight.
-func (w *walker) adapt(s *loraSite, o LoRA) error {
+func adapt(w *walk.Walker, s *loraSite, o LoRA) error {
 	p, d := s.p, s.p.Type.Dims
-	if p.lora != nil {
+	if p.Adapter != nil {
 		return nil
 	}
 	alpha := o.Alpha
 	if alpha == 0 {
 		alpha = 8
 	}
-	l := &adapter{scale: alpha / float64(o.Rank), inOut: s.inOut, lookup: len(s.lookups) > 0 && len(s.products) == 0 && !s.others}
-	l.shared, l.grouped = len(s.lookups) > 0 && !l.lookup, inGroups(s.convs)
+	l := &roles.Adapter{Scale: alpha / float64(o.Rank), InOut: s.inOut, Lookup: len(s.lookups) > 0 && len(s.products) == 0 && !s.others}
+	l.Shared, l.Grouped = len(s.lookups) > 0 && !l.Lookup, inGroups(s.convs)
 	out, in := d[0], d[1:]
-	if l.inOut {
+	if l.InOut {
 		out, in = d[1], d[:1]
 	}
 	ones := slices.Repeat([]int{1}, len(in)-1)
 	aDims, bDims := append([]int{o.Rank}, in...), append([]int{out, o.Rank}, ones...)
 	aName, bName := ".lora_A.weight", ".lora_B.weight"
-	if l.lookup {
+	if l.Lookup {
 		aDims, bDims = []int{o.Rank, d[0]}, []int{d[1], o.Rank}
 		aName, bName = ".lora_embedding_A", ".lora_embedding_B"
 	}
 	base := "base_model.model." + moduleOf(p.Name)
 	var err error
-	if l.a, err = w.adapterParam(base+aName, p, ir.Type{DType: p.Type.DType, Dims: aDims}); err != nil {
+	if l.A, err = adapterParam(w, base+aName, p, ir.Type{DType: p.Type.DType, Dims: aDims}); err != nil {
 		return err
 	}
-	if l.b, err = w.adapterParam(base+bName, p, ir.Type{DType: p.Type.DType, Dims: bDims}); err != nil {
+	if l.B, err = adapterParam(w, base+bName, p, ir.Type{DType: p.Type.DType, Dims: bDims}); err != nil {
 		return err
 	}
-	random, bound := l.a, 1/math.Sqrt(float64(ir.Product(in))) // kaiming_uniform_(a=sqrt(5)) of torch.nn.init
-	if l.lookup {
-		random, bound = l.b, 0 // peft: A zeros, B normal
+	random, bound := l.A, 1/math.Sqrt(float64(ir.Product(in))) // kaiming_uniform_(a=sqrt(5)) of torch.nn.init
+	if l.Lookup {
+		random, bound = l.B, 0 // peft: A zeros, B normal
 	}
 	data := initial(random, o.Seed, bound)
-	random.data = func() ([]byte, error) { return data, nil }
-	random.value.Init = &ir.Tensor{Type: random.Type, Data: data}
-	p.lora = l
-	p.Reason += fmt.Sprintf("; adapted with rank %d, scale %g", o.Rank, l.scale)
+	random.Data = func() ([]byte, error) { return data, nil }
+	random.Value.Init = &ir.Tensor{Type: random.Type, Data: data}
+	p.Adapter = l
+	p.Reason += fmt.Sprintf("; adapted with rank %d, scale %g", o.Rank, l.Scale)
 	return nil
 }
 
 // adapterParam makes one trained parameter of zeros.
-func (w *walker) adapterParam(name string, of *Parameter, t ir.Type) (*Parameter, error) {
-	if w.r.named[name] != nil || w.m.inits[name] != nil {
+func adapterParam(w *walk.Walker, name string, of *Parameter, t ir.Type) (*Parameter, error) {
+	if w.Roles.Named[name] != nil || w.File.Inits[name] != nil {
 		return nil, fmt.Errorf("--lora: the model has a tensor %q already; train that with --freeze '*' --train", name)
 	}
 	p := &Parameter{Name: name, Type: t, DType: t.DType.String(), Dims: t.Dims, Role: RoleParameter, Reason: "adapter of " + of.Name + " (--lora)"}
 	zeros := make([]byte, t.Bytes())
-	p.data = func() ([]byte, error) { return zeros, nil }
-	p.value = w.b.Param(name, t, ir.Param)
-	p.value.Init = &ir.Tensor{Type: t, Data: zeros}
-	w.r.params, w.r.named[name] = append(w.r.params, p), p
+	p.Data = func() ([]byte, error) { return zeros, nil }
+	p.Value = w.B.Param(name, t, ir.Param)
+	p.Value.Init = &ir.Tensor{Type: t, Data: zeros}
+	w.Roles.Params, w.Roles.Named[name] = append(w.Roles.Params, p), p
 	return p, nil
 }
 
@@ -213,36 +196,36 @@ func initial(p *Parameter, seed uint64, bound float64) []byte {
 			a.F[i] = (2*r.Float64() - 1) * bound
 		}
 	}
-	return settle(a).Tensor().Data
+	return fold.Settle(a).Tensor().Data
 }
 
 // delta is scale * B*A in the dims of the weight that l adapts.
-func (l *adapter) delta(b *ir.Builder, a, bb *ir.Value, dims []int) *ir.Value {
-	rank := l.a.Type.Dims[0]
-	a = ops.Reshape(b, a, []int{rank, ir.Product(l.a.Type.Dims[1:])})
-	bb = ops.Reshape(b, bb, []int{l.b.Type.Dims[0], rank})
+func delta(l *roles.Adapter, b *ir.Builder, a, bb *ir.Value, dims []int) *ir.Value {
+	rank := l.A.Type.Dims[0]
+	a = ops.Reshape(b, a, []int{rank, ir.Product(l.A.Type.Dims[1:])})
+	bb = ops.Reshape(b, bb, []int{l.B.Type.Dims[0], rank})
 	var d *ir.Value
-	if l.inOut || l.lookup { // [in, out] = A^T B^T
+	if l.InOut || l.Lookup { // [in, out] = A^T B^T
 		d = ops.MatMulT(b, a, bb, true, true)
 	} else {
 		d = ops.MatMul(b, bb, a)
 	}
-	return ops.Reshape(b, ops.Mul(b, d, ops.ScalarLike(b, d, l.scale)), dims)
+	return ops.Reshape(b, ops.Mul(b, d, ops.ScalarLike(b, d, l.Scale)), dims)
 }
 
 // rewriteLoRA puts the adapters into the program: beside products and lookups where the weight is read by these alone,
 // else into the weight itself.
-func (w *walker) rewriteLoRA(sites []*loraSite) {
-	f := w.b.F
+func rewriteLoRA(w *walk.Walker, sites []*loraSite) {
+	f := w.B.F
 	old := f.Ops
 	f.Ops = nil
 	subst := map[*ir.Value]*ir.Value{}
 	beside := map[*ir.Op]*loraSite{}
 	for _, s := range sites {
 		if s.others {
-			w.b.Loc = ir.Loc{Node: s.p.Name, OpType: "LoRA"}
-			v := ops.Add(w.b, s.p.value, s.p.lora.delta(w.b, s.p.lora.a.value, s.p.lora.b.value, s.p.Type.Dims))
-			subst[s.p.value] = w.b.Rename(v, s.p.Name+".adapted")
+			w.B.Loc = ir.Loc{Node: s.p.Name, OpType: "LoRA"}
+			v := ops.Add(w.B, s.p.Value, delta(s.p.Adapter, w.B, s.p.Adapter.A.Value, s.p.Adapter.B.Value, s.p.Type.Dims))
+			subst[s.p.Value] = w.B.Rename(v, s.p.Name+".adapted")
 			continue
 		}
 		for _, op := range slices.Concat(s.products, s.lookups) {
@@ -257,9 +240,9 @@ func (w *walker) rewriteLoRA(sites []*loraSite) {
 		}
 		f.Ops = append(f.Ops, op)
 		if s := beside[op]; s != nil {
-			w.b.Loc = op.Loc
-			y := ops.Add(w.b, op.Out[0], w.lowRank(op, s.p.lora))
-			subst[op.Out[0]] = w.b.Rename(y, op.Out[0].Name+".adapted")
+			w.B.Loc = op.Loc
+			y := ops.Add(w.B, op.Out[0], lowRank(w, op, s.p.Adapter))
+			subst[op.Out[0]] = w.B.Rename(y, op.Out[0].Name+".adapted")
 		}
 	}
 	for i, r := range f.Results {
@@ -270,24 +253,24 @@ func (w *walker) rewriteLoRA(sites []*loraSite) {
 }
 
 // lowRank is what the adapter adds to the result of a product or lookup.
-func (w *walker) lowRank(op *ir.Op, l *adapter) *ir.Value {
-	b := w.b
-	scaled := func(v *ir.Value) *ir.Value { return ops.Mul(b, v, ops.ScalarLike(b, v, l.scale)) }
+func lowRank(w *walk.Walker, op *ir.Op, l *roles.Adapter) *ir.Value {
+	b := w.B
+	scaled := func(v *ir.Value) *ir.Value { return ops.Mul(b, v, ops.ScalarLike(b, v, l.Scale)) }
 	if op.Def == ops.GatherDef {
-		rows := ops.Transpose(b, l.a.value, []int{1, 0}) // one row for each index
-		second := l.b.value
-		if !l.lookup { // a table that is also a product's weight [rows, width]: B has a row for each index
-			return ops.MatMul(b, scaled(ops.Gather(b, second, op.In[1], 0)), l.a.value)
+		rows := ops.Transpose(b, l.A.Value, []int{1, 0}) // one row for each index
+		second := l.B.Value
+		if !l.Lookup { // a table that is also a product's weight [rows, width]: B has a row for each index
+			return ops.MatMul(b, scaled(ops.Gather(b, second, op.In[1], 0)), l.A.Value)
 		}
-		return ops.MatMulT(b, scaled(w.gathered(op, rows)), second, false, true)
+		return ops.MatMulT(b, scaled(gathered(w, op, rows)), second, false, true)
 	}
-	low := ops.MatMulT(b, op.In[0], l.a.value, op.Attrs.(ops.MatMulAttrs).TransA, true)
-	return ops.MatMulT(b, scaled(low), l.b.value, false, true)
+	low := ops.MatMulT(b, op.In[0], l.A.Value, op.Attrs.(ops.MatMulAttrs).TransA, true)
+	return ops.MatMulT(b, scaled(low), l.B.Value, false, true)
 }
 
 // gathered looks rows up as op does in its own table, padding row included.
-func (w *walker) gathered(op *ir.Op, rows *ir.Value) *ir.Value {
-	return w.b.Emit(ops.GatherDef, op.Attrs, rows, op.In[1])
+func gathered(w *walk.Walker, op *ir.Op, rows *ir.Value) *ir.Value {
+	return w.B.Emit(ops.GatherDef, op.Attrs, rows, op.In[1])
 }
 
 // Merge adds the adapters to the weights that they adapt. weights has the adapters' contents and what else was trained,
@@ -296,36 +279,22 @@ func (m *Model) Merge(weights map[string][]byte) (map[string][]byte, error) {
 	if m.roles == nil {
 		return nil, fmt.Errorf("%s: merge before import", m.Name)
 	}
-	out, adapters := map[string][]byte{}, m.roles.adapters()
-	for _, p := range m.roles.params {
+	out, adapters := map[string][]byte{}, m.roles.Adapters()
+	for _, p := range m.roles.Params {
 		if p.Role == RoleConstant || adapters[p] {
 			continue
 		}
-		data, err := p.merged(weights)
+		data, err := merged(p, weights)
 		if err != nil {
-			return nil, m.located(err)
+			return nil, m.Located(err)
 		}
 		out[p.Name] = data
 	}
 	return out, nil
 }
 
-// adapters are the parameters that --lora has added.
-func (r *roles) adapters() map[*Parameter]bool {
-	out := map[*Parameter]bool{}
-	for _, p := range r.params {
-		if p.lora != nil {
-			out[p.lora.a], out[p.lora.b] = true, true
-		}
-	}
-	return out
-}
-
-// Adapted reports whether p is a weight below adapters.
-func (p *Parameter) Adapted() bool { return p.lora != nil }
-
 // merged is what p holds, with its adapter.
-func (p *Parameter) merged(weights map[string][]byte) ([]byte, error) {
+func merged(p *Parameter, weights map[string][]byte) ([]byte, error) {
 	get := func(p *Parameter) ([]byte, error) {
 		if data, ok := weights[p.Name]; ok {
 			if len(data) != p.Type.Bytes() {
@@ -333,36 +302,36 @@ func (p *Parameter) merged(weights map[string][]byte) ([]byte, error) {
 			}
 			return data, nil
 		}
-		return p.data()
+		return p.Data()
 	}
 	base, err := get(p)
-	if err != nil || p.lora == nil {
+	if err != nil || p.Adapter == nil {
 		return base, err
 	}
-	a, err := get(p.lora.a)
+	a, err := get(p.Adapter.A)
 	if err != nil {
 		return nil, err
 	}
-	b, err := get(p.lora.b)
+	b, err := get(p.Adapter.B)
 	if err != nil {
 		return nil, err
 	}
-	rank := p.lora.a.Type.Dims[0]
-	left := (&ir.Tensor{Type: p.lora.b.Type, Data: b}).Array().F  // [out, rank]
-	right := (&ir.Tensor{Type: p.lora.a.Type, Data: a}).Array().F // [rank, in]
+	rank := p.Adapter.A.Type.Dims[0]
+	left := (&ir.Tensor{Type: p.Adapter.B.Type, Data: b}).Array().F  // [out, rank]
+	right := (&ir.Tensor{Type: p.Adapter.A.Type, Data: a}).Array().F // [rank, in]
 	outs, ins := len(left)/rank, len(right)/rank
 	sum := (&ir.Tensor{Type: p.Type, Data: slices.Clone(base)}).Array()
 	for i := range outs {
 		for k := range rank {
-			x := p.lora.scale * left[i*rank+k]
+			x := p.Adapter.Scale * left[i*rank+k]
 			for j := range ins {
 				at := i*ins + j
-				if p.lora.inOut || p.lora.lookup {
+				if p.Adapter.InOut || p.Adapter.Lookup {
 					at = j*outs + i
 				}
 				sum.F[at] += x * right[k*ins+j]
 			}
 		}
 	}
-	return settle(sum).Tensor().Data, nil
+	return fold.Settle(sum).Tensor().Data, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/walk"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
@@ -123,7 +124,7 @@ func TestUnknownAttributes(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", p.Warnings, want)
 	}
 	for _, op := range Operators() {
-		if _, known := standardAttributes[op]; !known && !strings.HasPrefix(op, "com.microsoft.") && op != "SimplifiedLayerNormalization" {
+		if _, known := walk.StandardAttributes[op]; !known && !strings.HasPrefix(op, "com.microsoft.") && op != "SimplifiedLayerNormalization" {
 			t.Errorf("attributes.tsv lacks %s", op)
 		}
 	}

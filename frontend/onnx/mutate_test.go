@@ -78,7 +78,8 @@ func mutate(r *rand.Rand, m *onnxpb.ModelProto) {
 			}
 		}
 	case 8:
-		n.OpType = ptr(table[r.IntN(len(table))].op)
+		all := Operators()
+		n.OpType = ptr(all[r.IntN(len(all))])
 	case 9:
 		if len(g.Input) > 0 {
 			if t := g.Input[r.IntN(len(g.Input))].Type.GetTensorType(); t != nil {
@@ -107,7 +108,7 @@ func tryMutant(t *testing.T, what string, p *onnxpb.ModelProto, c *onnxtest.Case
 			return
 		}
 		if fixed && c != nil {
-			m.opts.Batch = 0
+			m.Options.Batch = 0
 			m.fixAll(c)
 		}
 		mod, err := m.Import()

@@ -62,7 +62,7 @@ func TestSpelledDropout(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := module.String()
-			if strings.Count(text, "= dropout ") != len(m.outputs) || strings.Contains(text, "= rand ") || !strings.Contains(text, "p=0.25") {
+			if strings.Count(text, "= dropout ") != len(m.OutputNames) || strings.Contains(text, "= rand ") || !strings.Contains(text, "p=0.25") {
 				t.Errorf("no dropout:\n%s", text)
 			}
 			if all := strings.Join(m.Warnings, "\n"); !strings.Contains(all, `the random numbers of "u" make a dropout`) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -30,40 +31,40 @@ func (m *Model) PEFT(weights map[string][]byte, steps int64) (*PEFT, error) {
 	if m.roles == nil {
 		return nil, fmt.Errorf("%s: adapters before import", m.Name)
 	}
-	out := &PEFT{Rank: m.opts.LoRA.Rank}
+	out := &PEFT{Rank: m.Options.LoRA.Rank}
 	contents := func(p *Parameter) ([]byte, error) {
 		if data, ok := weights[p.Name]; ok {
 			return data, nil
 		}
-		return p.data()
+		return p.Data()
 	}
 	var errs []error
-	adapters, modules := m.roles.adapters(), map[string]bool{}
-	for _, p := range m.roles.params {
+	adapters, modules := m.roles.Adapters(), map[string]bool{}
+	for _, p := range m.roles.Params {
 		if adapters[p] {
 			continue
 		}
-		modules[module(p.Name)] = true
-		if p.lora == nil {
+		modules[model.ModuleOf(p.Name)] = true
+		if p.Adapter == nil {
 			continue
 		}
 		if why := m.unlikePEFT(p); why != "" {
 			errs = append(errs, fmt.Errorf("peft has no form for the adapter of %q: %s", p.Name, why))
 			continue
 		}
-		out.Targets = append(out.Targets, module(p.Name))
-		out.Alpha = p.lora.scale * float64(out.Rank)
-		out.FanInFanOut = out.FanInFanOut || p.lora.inOut
-		for _, q := range []*Parameter{p.lora.a, p.lora.b} {
+		out.Targets = append(out.Targets, model.ModuleOf(p.Name))
+		out.Alpha = p.Adapter.Scale * float64(out.Rank)
+		out.FanInFanOut = out.FanInFanOut || p.Adapter.InOut
+		for _, q := range []*Parameter{p.Adapter.A, p.Adapter.B} {
 			data, err := contents(q)
 			if err != nil {
-				return nil, m.located(err)
+				return nil, m.Located(err)
 			}
 			out.Tensors = append(out.Tensors, Entry{q.Name, q.Type, data})
 		}
 	}
 	all := map[string][]byte{} // of the model without adapters
-	for _, p := range m.roles.params {
+	for _, p := range m.roles.Params {
 		if adapters[p] || p.Role == RoleConstant {
 			continue
 		}
@@ -72,7 +73,7 @@ func (m *Model) PEFT(weights map[string][]byte, steps int64) (*PEFT, error) {
 		}
 		data, err := contents(p)
 		if err != nil {
-			return nil, m.located(err)
+			return nil, m.Located(err)
 		}
 		all[p.Name] = data
 	}
@@ -95,12 +96,12 @@ func (m *Model) PEFT(weights map[string][]byte, steps int64) (*PEFT, error) {
 // name, but for adapters. The counters that batch normalisation has in PyTorch count the steps of this training.
 func (m *Model) addSaved(out *PEFT, all map[string][]byte, steps int64) error {
 	var entries []Entry
-	for _, p := range m.roles.params {
+	for _, p := range m.roles.Params {
 		if data, ok := all[p.Name]; ok {
 			entries = append(entries, Entry{p.Name, p.Type, data})
 		}
-		if p.statistic && strings.HasSuffix(p.Name, "running_mean") {
-			counter := module(p.Name) + ".num_batches_tracked"
+		if p.Statistic && strings.HasSuffix(p.Name, "running_mean") {
+			counter := model.ModuleOf(p.Name) + ".num_batches_tracked"
 			entries = append(entries, Entry{counter, ir.Type{DType: dtype.I64}, binary.LittleEndian.AppendUint64(nil, uint64(steps))})
 		}
 	}
@@ -109,7 +110,7 @@ func (m *Model) addSaved(out *PEFT, all map[string][]byte, steps int64) error {
 		return err
 	}
 	for _, e := range append(entries, beside...) {
-		if slices.Contains(out.Saved, module(e.Name)) {
+		if slices.Contains(out.Saved, model.ModuleOf(e.Name)) {
 			e.Name = "base_model.model." + e.Name
 			out.Tensors = append(out.Tensors, e)
 		}
@@ -117,22 +118,19 @@ func (m *Model) addSaved(out *PEFT, all map[string][]byte, steps int64) error {
 	return nil
 }
 
-// module is the name of the module that holds the parameter name; "" for the outermost one.
-func module(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
-
 // unlikePEFT says why peft's adapter of p, if it had one, would be another; "" when it is the same.
 func (m *Model) unlikePEFT(p *Parameter) string {
-	of := module(p.Name)
+	of := model.ModuleOf(p.Name)
 	switch {
 	case !strings.HasSuffix(p.Name, ".weight"):
 		return "it adapts the weights of modules, named MODULE.weight"
-	case m.roles.named[of[:max(strings.LastIndexByte(of, '.')+1, 0)]+"in_proj_weight"] != nil:
+	case m.roles.Named[of[:max(strings.LastIndexByte(of, '.')+1, 0)]+"in_proj_weight"] != nil:
 		return "it adapts a MultiheadAttention only as a whole"
 	case len(p.Aliases) > 0:
 		return fmt.Sprintf("it is tied to %s, and peft gives each module an adapter of its own", strings.Join(p.Aliases, ", "))
-	case p.lora.shared:
+	case p.Adapter.Shared:
 		return "it is looked up and multiplied with, and peft has one form for each"
-	case p.lora.grouped:
+	case p.Adapter.Grouped:
 		return "it is that of a convolution in groups, of which peft splits the adapter too"
 	}
 	return ""
@@ -144,12 +142,12 @@ func (e *PEFT) save(p *Parameter, data []byte, modules map[string]bool) error {
 	if data == nil {
 		return nil
 	}
-	initial, err := p.data()
+	initial, err := p.Data()
 	if err != nil || bytes.Equal(initial, data) {
 		return err
 	}
 	for _, name := range append([]string{p.Name}, p.Aliases...) {
-		of := module(name)
+		of := model.ModuleOf(name)
 		inside := func(other string) bool { return strings.HasPrefix(other, of+".") }
 		switch {
 		case slices.Contains(e.Targets, of):

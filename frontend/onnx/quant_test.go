@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
@@ -79,11 +80,11 @@ func TestPackedTensors(t *testing.T) {
 			q.Int32Data = append(q.Int32Data, int32(b))
 		}
 		for form, p := range map[string]*onnxpb.TensorProto{"raw_data": p, "int32_data": q} {
-			x, err := (&Model{}).newTensor(p)
+			x, err := (&model.File{}).NewTensor(p)
 			if err != nil {
 				t.Fatalf("%s in %s: %v", c.typ, form, err)
 			}
-			y, err := x.ir()
+			y, err := x.IR()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +95,7 @@ func TestPackedTensors(t *testing.T) {
 			}
 		}
 		p.RawData = raw(append(c.data, 0)...)
-		if _, err := (&Model{}).newTensor(p); err == nil || !strings.Contains(err.Error(), "raw data has") {
+		if _, err := (&model.File{}).NewTensor(p); err == nil || !strings.Contains(err.Error(), "raw data has") {
 			t.Errorf("%s with a byte too much: error %v", c.typ, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 )
@@ -33,8 +34,8 @@ func recorded(entries map[string]string) *onnxpb.ModelProto {
 
 func TestRecord(t *testing.T) {
 	m := recorded(map[string]string{
-		keyParameters: `["w", "scale", "bn.weight", "bn.bias"]`, keyFrozen: `["f"]`,
-		keyBuffers: `["k", "bn.running_mean", "bn.running_var"]`, keyTied: `{"head.w": "w"}`, keyLoss: `"mse"`,
+		model.KeyParameters: `["w", "scale", "bn.weight", "bn.bias"]`, model.KeyFrozen: `["f"]`,
+		model.KeyBuffers: `["k", "bn.running_mean", "bn.running_var"]`, model.KeyTied: `{"head.w": "w"}`, model.KeyLoss: `"mse"`,
 	})
 	f := imported(t, m, Options{})
 	if got := paramNames(f, ir.Param); got != "w scale bn.weight bn.bias" {
@@ -60,11 +61,11 @@ func TestRecord(t *testing.T) {
 // A record that no longer fits the file is left aside, with a warning.
 func TestStaleRecord(t *testing.T) {
 	for _, text := range []string{`["w", "gone"]`, `{"w": 1}`, `[`} {
-		p, err := Parse(encode(recorded(map[string]string{keyParameters: text})), "", Options{})
+		p, err := Parse(encode(recorded(map[string]string{model.KeyParameters: text})), "", Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.record != nil || len(p.Warnings) != 1 {
+		if p.Record != nil || len(p.Warnings) != 1 {
 			t.Errorf("%s: warnings %q", text, p.Warnings)
 		}
 	}
@@ -80,7 +81,7 @@ func TestDetach(t *testing.T) {
 		{func(n *onnxpb.NodeProto) { called(n, "aten.detach.default](args = (%x,), kwargs = {})") }, "detach relu"},
 		{func(n *onnxpb.NodeProto) { called(n, "aten.clone.default](args = (%x,), kwargs = {})") }, "relu"},
 		{func(n *onnxpb.NodeProto) {
-			n.MetadataProps = append(n.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(keyDetach), Value: ptr("true")})
+			n.MetadataProps = append(n.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(model.KeyDetach), Value: ptr("true")})
 		}, "detach relu"},
 	} {
 		same := nodeOf("Identity", "same", list("x"), list("h"))
@@ -128,7 +129,7 @@ func TestPaddingRecord(t *testing.T) {
 			Initializer: []*onnxpb.TensorProto{ramp("w", 0.1, 4, 3)},
 			Node:        []*onnxpb.NodeProto{nodeOf("Gather", "g", list("w", "x"), list("y"))},
 		})
-		for k, v := range map[string]string{keyParameters: `["w"]`, keyPadding: text} {
+		for k, v := range map[string]string{model.KeyParameters: `["w"]`, model.KeyPadding: text} {
 			m.MetadataProps = append(m.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(k), Value: ptr(v)})
 		}
 		f := imported(t, m, Options{})

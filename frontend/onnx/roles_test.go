@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 )
@@ -21,13 +22,13 @@ func signed(m *onnxpb.ModelProto, names ...string) *onnxpb.ModelProto {
 	for _, n := range names {
 		sig.WriteString("p_" + strings.ReplaceAll(n, ".", "_") + ": PARAMETER target='" + n + "'\n")
 	}
-	m.MetadataProps = append(m.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(keySignature), Value: ptr(sig.String())})
+	m.MetadataProps = append(m.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(model.KeySignature), Value: ptr(sig.String())})
 	return m
 }
 
 // called records the PyTorch call that a node was made from.
 func called(n *onnxpb.NodeProto, call string) *onnxpb.NodeProto {
-	n.MetadataProps = append(n.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(keyFx),
+	n.MetadataProps = append(n.MetadataProps, &onnxpb.StringStringEntryProto{Key: ptr(model.KeyFx),
 		Value: ptr("call_function[target=torch.ops." + call)})
 	return n
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
@@ -221,7 +222,7 @@ func longNames() *onnxpb.ModelProto {
 	m := functionsOf(3, 60)
 	for _, f := range m.Functions {
 		for _, n := range f.Node {
-			n.Name = ptr(strings.Repeat("n", maxName))
+			n.Name = ptr(strings.Repeat("n", model.MaxName))
 		}
 	}
 	return m

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
@@ -39,11 +40,11 @@ func TestSparse(t *testing.T) {
 			}
 			m.Graph.SparseInitializer = []*onnxpb.SparseTensorProto{{Values: ramp("fc.bias", 1, 2), Dims: c.dims,
 				Indices: &onnxpb.TensorProto{Name: ptr("i"), DataType: ptr(int32(onnxpb.TensorProto_INT64)), Dims: c.shape, RawData: &raw}}}
-			values, err := (&Model{}).newTensor(m.Graph.SparseInitializer[0].Values)
+			values, err := (&model.File{}).NewTensor(m.Graph.SparseInitializer[0].Values)
 			if err != nil {
 				t.Fatal(err)
 			}
-			given, err := values.bytes()
+			given, err := values.Bytes()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +60,7 @@ func TestSparse(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			got, err := p.inits["fc.bias"].bytes()
+			got, err := p.Inits["fc.bias"].Bytes()
 			want := slices.Concat(given[:4], make([]byte, 4), given[4:])
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("got %v, %v, want %v", got, err, want)
@@ -67,7 +68,7 @@ func TestSparse(t *testing.T) {
 			if _, err := p.Import(); err != nil {
 				t.Error(err)
 			}
-			if role := p.roles.named["fc.bias"].Role; role != RoleConstant {
+			if role := p.roles.Named["fc.bias"].Role; role != RoleConstant {
 				t.Errorf("it is a %s", role)
 			}
 		})

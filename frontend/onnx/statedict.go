@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
 	"github.com/gtc-compiler/gtc/ir"
 )
 
@@ -29,7 +31,7 @@ func (m *Model) Beside(weights map[string][]byte) ([]Entry, error) {
 			}
 			return data, nil
 		}
-		return p.data()
+		return p.Data()
 	}
 	var out []Entry
 	held := map[string]bool{}
@@ -44,36 +46,36 @@ func (m *Model) Beside(weights map[string][]byte) ([]Entry, error) {
 	for name := range weights {
 		held[name] = true
 	}
-	for _, p := range m.roles.params {
+	for _, p := range m.roles.Params {
 		own[p.Name] = true
 	}
-	for _, p := range m.roles.params {
+	for _, p := range m.roles.Params {
 		for _, name := range p.Aliases {
 			if held[name] || own[name] {
 				continue
 			}
 			data, err := contents(p)
 			if err := add(name, p.Type, data, err); err != nil {
-				return nil, m.located(err)
+				return nil, m.Located(err)
 			}
 		}
 	}
-	for _, t := range m.initList {
-		if t.bad != nil || t.absent || held[t.name] || !m.inStateDict(t.name) {
+	for _, t := range m.InitList {
+		if t.Bad != nil || t.Absent || held[t.Name] || !m.inStateDict(t.Name) {
 			continue
 		}
-		typ, data, err := t.typ, []byte(nil), error(nil)
-		switch s := m.roles.byName[t.name]; {
-		case s != nil && !s.constant() && s.param().Name == t.name:
-			typ = s.param().Type
-			data, err = contents(s.param())
-		case s != nil && !s.constant():
-			data, err = s.form.bytes(contents)
+		typ, data, err := t.Type, []byte(nil), error(nil)
+		switch s := m.roles.ByName[t.Name]; {
+		case s != nil && !s.Constant() && s.Param().Name == t.Name:
+			typ = s.Param().Type
+			data, err = contents(s.Param())
+		case s != nil && !s.Constant():
+			data, err = s.Form.Bytes(contents)
 		default:
-			data, err = t.bytes()
+			data, err = t.Bytes()
 		}
-		if err := add(t.name, typ, data, err); err != nil {
-			return nil, m.located(err)
+		if err := add(t.Name, typ, data, err); err != nil {
+			return nil, m.Located(err)
 		}
 	}
 	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
@@ -83,14 +85,14 @@ func (m *Model) Beside(weights map[string][]byte) ([]Entry, error) {
 // inStateDict reports whether the file tells that an initializer's name is one of the module's state dict.
 func (m *Model) inStateDict(name string) bool {
 	switch {
-	case m.record != nil:
-		return m.record.roles[name] != "" && !m.record.transient[name] && (m.record.roles[name] != keyBuffers || m.record.transient != nil)
-	case m.marks != nil && m.marks.transient[name]:
+	case m.Record != nil:
+		return m.Record.Roles[name] != "" && !m.Record.Transient[name] && (m.Record.Roles[name] != model.KeyBuffers || m.Record.Transient != nil)
+	case m.Marks != nil && m.Marks.Transient[name]:
 		return false
-	case m.torch.known():
-		return m.torch.kinds[name] == "PARAMETER" || m.torch.persistent[name]
+	case m.Torch.Known():
+		return m.Torch.Kinds[name] == "PARAMETER" || m.Torch.Persistent[name]
 	}
-	return m.torchScript() && !m.autoNamed(name)
+	return m.TorchScript() && !roles.AutoNamed(m.File, name)
 }
 
 // Absent are what names lacks of the PyTorch module's state dict, as far as the file tells: parameters on which no result depends,
@@ -102,13 +104,13 @@ func (m *Model) Absent(names []string) []string {
 		has[n] = true
 	}
 	var out []string
-	for _, r := range []*record{m.record, m.marks} {
+	for _, r := range []*model.Record{m.Record, m.Marks} {
 		if r != nil {
-			out = append(out, r.unused...)
+			out = append(out, r.Unused...)
 		}
 	}
-	for n, persistent := range m.torch.persistent {
-		if persistent && m.record == nil && !strings.HasSuffix(n, "num_batches_tracked") {
+	for n, persistent := range m.Torch.Persistent {
+		if persistent && m.Record == nil && !strings.HasSuffix(n, "num_batches_tracked") {
 			out = append(out, n)
 		}
 	}
@@ -120,80 +122,56 @@ func (m *Model) Absent(names []string) []string {
 // ScopedNames are the names that a TorchScript file does not record of tied parameters: its nodes' scopes tell them. After Import.
 func (m *Model) ScopedNames() []string {
 	var out []string
-	if m.roles != nil && m.record == nil && m.marks == nil && m.torchScript() {
-		for _, p := range m.roles.params {
+	if m.roles != nil && m.Record == nil && m.Marks == nil && m.TorchScript() {
+		for _, p := range m.roles.Params {
 			out = append(out, p.Aliases...)
 		}
 	}
 	return out
 }
 
-// tellScoped notes the other names of tied parameters, which a TorchScript file holds once, under the first of them: a module
-// such as /lm_head that reads another's parameter, in its place, is one that shares it. Scopes of nodes are the names of modules.
-func (r *roles) tellScoped() {
-	layers := r.layerScopes()
-	for _, t := range r.m.initList {
-		for _, u := range r.uses[t.name] {
-			s := r.byUse[u]
-			if s == nil {
-				s = r.byName[t.name]
-			}
-			scope := scopeOf(u.n.loc.Node)
-			if s == nil || s.constant() || !layers[scope] {
-				continue
-			}
-			p := s.param()
-			dot := strings.LastIndexByte(p.Name, '.')
-			if dot < 0 || r.m.autoNamed(p.Name) {
-				continue
-			}
-			module, last := p.Name[:dot], p.Name[dot:]
-			name := scope + last
-			switch {
-			case last != ".weight" && last != ".bias", scope == module, strings.HasPrefix(module, scope+"."), calledAgain(p.Name, u.n.loc.Node):
-			case r.named[name] != nil, r.m.inits[name] != nil:
-			case slices.ContainsFunc(p.Aliases, func(a string) bool { return a == name || calledAgain(a, u.n.loc.Node) }):
-			default:
-				p.Aliases = append(p.Aliases, name)
-				p.Reason += fmt.Sprintf("; %q is the same tensor, by the scope of the node that reads it", name)
-			}
+// CompareTorch compares the names of tensors with those of the PyTorch module that the model was exported from, after
+// Import: foreign are those that the module has no tensor of, missing the module's trained parameters without a tensor.
+// Beside gives the second names of tied ones.
+// The dynamo exporters record the module's names. TorchScript does not: there, names of its own form (onnx::MatMul_12)
+// are foreign, and nothing is known to be missing.
+func (m *Model) CompareTorch(names []string) (foreign, missing []string) {
+	if m.roles != nil { // adapters are peft's
+		for p := range m.roles.Adapters() {
+			names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == p.Name })
 		}
 	}
-}
-
-// layerScopes are the scopes whose nodes are those of one layer with weights, Linear, Embedding, a convolution or a norm, and no more.
-func (r *roles) layerScopes() map[string]bool {
-	kinds := map[string]int{} // how many nodes of a layer a scope has; below 0 when it has others
-	for _, n := range r.m.nodes {
-		scope := scopeOf(n.loc.Node)
-		switch n.op {
-		case "MatMul", "Gemm", "Gather", "Conv", "ConvTranspose", "LayerNormalization", "GroupNormalization", "InstanceNormalization":
-			kinds[scope] += 1000
-		case "Transpose", "Add":
-		default:
-			kinds[scope] -= 1 << 20
-		}
-		for up := scope; ; { // what has scopes inside is a module of modules
-			dot := strings.LastIndexByte(up, '.')
-			if dot < 0 {
-				break
+	if m.Record != nil { // all of the module's that a graph needs are in the file
+		for _, n := range names {
+			if m.Record.Roles[n] == "" {
+				foreign = append(foreign, n)
 			}
-			up = up[:dot]
-			kinds[up] -= 1 << 20
+		}
+		return foreign, nil
+	}
+	if !m.Torch.Known() {
+		for _, n := range names {
+			if m.TorchScript() && strings.Contains(n, "::") {
+				foreign = append(foreign, n)
+			}
+		}
+		return foreign, nil
+	}
+	has := map[string]bool{}
+	for _, n := range names {
+		has[n] = true
+		if _, ok := m.Torch.Kinds[n]; !ok {
+			foreign = append(foreign, n)
 		}
 	}
-	out := map[string]bool{}
-	for scope, k := range kinds {
-		out[scope] = scope != "" && k == 1000
+	for _, p := range m.Parameters() {
+		has[p.Name] = true // one that is frozen is not exported and has not changed
 	}
-	return out
-}
-
-// scopeOf is the module that a node of a TorchScript file is in: lm_head of /lm_head/MatMul.
-func scopeOf(node string) string {
-	if !strings.HasPrefix(node, "/") {
-		return ""
+	for _, n := range m.Torch.Params {
+		if !has[n] {
+			missing = append(missing, n)
+		}
 	}
-	parts := strings.Split(node[1:], "/")
-	return strings.Join(parts[:len(parts)-1], ".")
+	slices.Sort(missing)
+	return foreign, missing
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
@@ -39,8 +40,8 @@ func TestBeside(t *testing.T) {
 	signature := "p_a: PARAMETER target='emb.weight'\np_b: PARAMETER target='head.weight'\np_c: PARAMETER target='mid.proj.weight'\n" +
 		"p_d: PARAMETER target='mid.proj.bias'\nb_p: BUFFER target='pos' persistent=True\nb_s: BUFFER target='scale' persistent=False\n" +
 		"b_o: BUFFER target='other' persistent=True\nb_n: BUFFER target='bn.num_batches_tracked' persistent=True\n"
-	record := map[string]string{keyParameters: `["emb.weight", "mid.proj.weight", "mid.proj.bias"]`, keyBuffers: `["pos", "scale"]`,
-		keyTied: `{"head.weight": "emb.weight", "last.weight": "mid.proj.weight"}`, keyUnused: `["idle.weight", "idle.buffer"]`}
+	record := map[string]string{model.KeyParameters: `["emb.weight", "mid.proj.weight", "mid.proj.bias"]`, model.KeyBuffers: `["pos", "scale"]`,
+		model.KeyTied: `{"head.weight": "emb.weight", "last.weight": "mid.proj.weight"}`, model.KeyUnused: `["idle.weight", "idle.buffer"]`}
 	with := func(key, value string) map[string]string {
 		out := map[string]string{key: value}
 		for k, v := range record {
@@ -54,11 +55,11 @@ func TestBeside(t *testing.T) {
 		opts           Options
 		want, absent   string // beside what is trained; what the file tells that it lacks
 	}{
-		{"record", "pytorch", with(keyTransient, `["pos"]`), Options{}, "head.weight=emb.weight last.weight=mid.proj.weight scale", "idle.buffer idle.weight"},
+		{"record", "pytorch", with(model.KeyTransient, `["pos"]`), Options{}, "head.weight=emb.weight last.weight=mid.proj.weight scale", "idle.buffer idle.weight"},
 		{"record of an older version", "pytorch", record, Options{}, "head.weight=emb.weight last.weight=mid.proj.weight", "idle.buffer idle.weight"},
-		{"frozen", "pytorch", with(keyTransient, `[]`), Options{Freeze: []string{"emb*"}}, "head.weight=emb.weight last.weight=mid.proj.weight pos scale", "idle.buffer idle.weight"},
-		{"untied", "pytorch", with(keyTransient, `[]`), Options{Untie: []string{"emb*"}}, "last.weight=mid.proj.weight pos scale", "idle.buffer idle.weight"},
-		{"dynamo", "pytorch", map[string]string{keySignature: signature}, Options{}, "pos", "other"},
+		{"frozen", "pytorch", with(model.KeyTransient, `[]`), Options{Freeze: []string{"emb*"}}, "head.weight=emb.weight last.weight=mid.proj.weight pos scale", "idle.buffer idle.weight"},
+		{"untied", "pytorch", with(model.KeyTransient, `[]`), Options{Untie: []string{"emb*"}}, "last.weight=mid.proj.weight pos scale", "idle.buffer idle.weight"},
+		{"dynamo", "pytorch", map[string]string{model.KeySignature: signature}, Options{}, "pos", "other"},
 		{"torchscript", "pytorch", nil, Options{}, "head.weight=emb.weight last.bias=mid.proj.bias last.weight=mid.proj.weight pos scale", ""},
 		{"another tool", "tf2onnx", nil, Options{}, "", ""},
 	} {
@@ -91,7 +92,7 @@ func TestBeside(t *testing.T) {
 				t.Errorf("%s: %s has %d bytes of %s", c.name, e.Name, len(e.Data), e.Type)
 			}
 			if c.name == "frozen" && e.Name == "head.weight" { // as the table is in the file
-				if from, err := p.inits["emb.weight"].bytes(); err != nil || !slices.Equal(from, e.Data) {
+				if from, err := p.Inits["emb.weight"].Bytes(); err != nil || !slices.Equal(from, e.Data) {
 					t.Errorf("frozen: head.weight is not emb.weight (%v)", err)
 				}
 				text += "=emb.weight"
@@ -117,8 +118,8 @@ func TestBeside(t *testing.T) {
 // What gtc.record notes of a file freezes by any name of a tensor, and tells which names are one; a frozen name that the file
 // lacks is told.
 func TestMarks(t *testing.T) {
-	entries := map[string]string{keyModule: `{"version": 1}`, keyFrozen: `["head.weight", "gone.weight"]`, keyTied: `{"emb.weight": "head.weight"}`,
-		keyTransient: `["pos"]`, keyLoss: `"mse"`, keyEvaluation: `5`}
+	entries := map[string]string{model.KeyModule: `{"version": 1}`, model.KeyFrozen: `["head.weight", "gone.weight"]`, model.KeyTied: `{"emb.weight": "head.weight"}`,
+		model.KeyTransient: `["pos"]`, model.KeyLoss: `"mse"`, model.KeyEvaluation: `5`}
 	m, err := Parse(encode(tiedModel("pytorch", entries)), "", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +140,7 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	warnings := strings.Join(m.Warnings, "\n")
-	for _, want := range []string{"no tensor of the frozen parameters gone.weight", keyEvaluation + " in the file's metadata is no list of names"} {
+	for _, want := range []string{"no tensor of the frozen parameters gone.weight", model.KeyEvaluation + " in the file's metadata is no list of names"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("no warning says %q:\n%s", want, warnings)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/walk"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
@@ -72,11 +73,11 @@ func TestUnsupportedBranches(t *testing.T) {
 		t.Errorf("a branch that is not taken: %v", err)
 	}
 	many := branchesModel(first)
-	for i := range 2 * maxKinds {
+	for i := range 2 * walk.MaxKinds {
 		many.Graph.Node = append([]*onnxpb.NodeProto{nodeOf(fmt.Sprint("Op", i), "", list("x"), list(fmt.Sprint("v", i)))}, many.Graph.Node...)
 		many.Graph.Output = append(many.Graph.Output, portOf(fmt.Sprint("v", i), onnxpb.TensorProto_FLOAT))
 	}
-	if text := errText(importBytes(encode(many), Options{})); strings.Count(text, "\n") > maxKinds+8 || !strings.Contains(text, "and 64 more operators") {
+	if text := errText(importBytes(encode(many), Options{})); strings.Count(text, "\n") > walk.MaxKinds+8 || !strings.Contains(text, "and 64 more operators") {
 		t.Errorf("a list of %d lines:\n%s", strings.Count(text, "\n"), text)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/walk"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
@@ -41,13 +43,13 @@ func Survey() []Support {
 	}
 	var list []Support
 	for _, op := range Operators() {
-		rows := byOp[op]
-		s := Support{Op: op, Since: firstOpset(op, rows[0].since), Last: maxOpset, Forward: "known operands"}
+		rows := walk.FormsOf(op)
+		s := Support{Op: op, Since: firstOpset(op, rows[0].Since), Last: model.MaxOpset, Forward: "known operands"}
 		for _, r := range rows {
-			if r.removed {
-				s.Last = r.since - 1
+			if r.Removed {
+				s.Last = r.Since - 1
 			}
-			if r.rule != nil {
+			if r.Rule != nil {
 				s.Forward = "yes"
 			}
 		}
@@ -122,4 +124,17 @@ func dash(s string) string {
 		return "?"
 	}
 	return s
+}
+
+// opset1 are the operators of the first opset that later ones define anew, so that their rows begin later than they do.
+const opset1 = " Abs Add And AveragePool BatchNormalization Cast Ceil Clip Concat Div Dropout Elu Equal Exp Floor GRU Gemm Greater " +
+	"HardSigmoid InstanceNormalization LSTM LeakyRelu Less Log Max Mean Min Mul Neg Not Or PRelu Pad Pow RNN Reciprocal Relu Reshape " +
+	"Selu Sigmoid Slice Split Sqrt Squeeze Sub Sum Tanh Tile Unsqueeze Upsample Xor "
+
+// firstOpset is the first opset in which op can be used, whose first row in the table begins with since.
+func firstOpset(op string, since int64) int64 {
+	if strings.Contains(opset1, " "+op+" ") {
+		return 1
+	}
+	return max(1, since)
 }

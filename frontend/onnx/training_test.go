@@ -4,15 +4,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // gradientModel is y = sum(w*x*x) with a Gradient of it at given operands, and a Gradient of one of its results.
 func gradientModel(at []string) *onnxpb.ModelProto {
 	first := nodeOf("Gradient", "first", at, list("dw", "dx"), "xs", list("w", "x"), "y", "y")
 	second := nodeOf("Gradient", "second", list("x", "w"), list("dxx"), "xs", list("x"), "zs", list("w"), "y", "dx")
-	first.Domain, second.Domain = ptr(trainingDomain), ptr(trainingDomain)
+	first.Domain, second.Domain = ptr(model.TrainingDomain), ptr(model.TrainingDomain)
 	return modelOf(17, &onnxpb.GraphProto{
 		Input:  []*onnxpb.ValueInfoProto{portOf("x", f32, 2), portOf("w", f32, 2), portOf("x2", f32, 2)},
 		Output: []*onnxpb.ValueInfoProto{portOf("dw", f32, 2), portOf("dx", f32, 2), portOf("dxx", f32, 2)},
@@ -78,7 +80,7 @@ func TestTrainingInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(info.Training) != 1 || len(info.Training[0].Algorithm) != 2 || info.Training[0].Updates[0] != (Binding{"fc.weight", "new"}) {
+	if len(info.Training) != 1 || len(info.Training[0].Algorithm) != 2 || info.Training[0].Updates[0] != (Binding{Initializer: "fc.weight", Output: "new"}) {
 		t.Errorf("%+v", info.Training)
 	}
 	all := strings.Join(info.Warnings, "\n")
@@ -115,6 +117,6 @@ func TestLabelEncoderOnNumbers(t *testing.T) {
 			"values_floats", []float32{0.5, 2}, "default_float", float32(9))},
 	})
 	p.Graph.Node[0].Domain = ptr("ai.onnx.ml")
-	x := &ir.Array{Type: ir.T(i64, 2, 2), I: []int64{-1, 7, 0, 7}}
+	x := &ir.Array{Type: ir.T(dtype.I64, 2, 2), I: []int64{-1, 7, 0, 7}}
 	closeTo(t, "y", resultsOf(t, p, Options{}, map[string]*ir.Array{"x": x})[0].F, 0, 2, 0.5, 9, 0.5)
 }

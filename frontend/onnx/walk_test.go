@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // functionModel calls a local function with a default and a given attribute, and an If with a known condition.
@@ -201,7 +201,7 @@ func TestRoles(t *testing.T) {
 }
 
 func TestGlobs(t *testing.T) {
-	if name := "two\nlines\xff"; !matches([]string{"*"}, name) || !matches([]string{"two?lines*"}, name) || matches([]string{"two"}, name) {
+	if name := "two\nlines\xff"; !roles.Matches([]string{"*"}, name) || !roles.Matches([]string{"two?lines*"}, name) || roles.Matches([]string{"two"}, name) {
 		t.Errorf("globs and %q", name)
 	}
 	params := func(o Options) string {
@@ -221,85 +221,4 @@ func TestGlobs(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", c.o, got, c.want)
 		}
 	}
-}
-
-func TestRotaryAndMasks(t *testing.T) {
-	table := func(rows, cols int, f func(i, j int) float64) *ir.Array {
-		a := ir.NewArray(ir.T(dtype.F32, rows, cols))
-		for i := range a.F {
-			a.F[i] = f(i/cols, i%cols)
-		}
-		return a
-	}
-	w := func(j int) float64 { return math.Pow(10000, -float64(j%8)/8) }
-	for _, c := range []struct {
-		name  string
-		a     *ir.Array
-		table bool
-	}{
-		{"cos", table(32, 16, func(i, j int) float64 { return math.Cos(float64(i) * w(j)) }), true},
-		{"sin", table(32, 16, func(i, j int) float64 { return math.Sin(float64(i) * w(j)) }), true},
-		{"positions", table(32, 16, func(i, j int) float64 {
-			if j%2 == 1 {
-				return math.Cos(float64(i) * w(j/2))
-			}
-			return math.Sin(float64(i) * w(j/2))
-		}), true},
-		{"weights", table(32, 16, func(i, j int) float64 { return math.Sin(float64(i*j + 1)) }), false},
-		{"lower ones", table(8, 8, func(i, j int) float64 { return float64(boolInt(j <= i)) }), true},
-		{"all ones", table(8, 8, func(int, int) float64 { return 1 }), false},
-		{"mask", table(8, 8, func(i, j int) float64 { return -1e9 * float64(boolInt(j > i)) }), true},
-		{"small negatives", table(8, 8, func(i, j int) float64 { return -0.1 * float64(i+j) }), false},
-	} {
-		if got := tableLike(c.a) != ""; got != c.table {
-			t.Errorf("%s: table %v, %q", c.name, got, tableLike(c.a))
-		}
-	}
-}
-
-func TestCuts(t *testing.T) {
-	n := &node{op: "Slice"}
-	for size := range 5 {
-		for _, start := range []int{math.MinInt64, -9, -2, -1, 0, 1, 3, 9, math.MaxInt64} {
-			for _, end := range []int{math.MinInt64, -9, -2, -1, 0, 2, 4, 9, math.MaxInt64} {
-				for _, step := range []int{-3, -1, 1, 2} {
-					c := sliceCuts(n, []int{size}, []int{start}, []int{end}, nil, []int{step})[0]
-					var got []int
-					for i := range c.count {
-						got = append(got, c.start+i*c.step)
-					}
-					if want := wantSlice(size, start, end, step); !slices.Equal(got, want) {
-						t.Errorf("range(%d)[%d:%d:%d] = %v, want %v", size, start, end, step, got, want)
-					}
-				}
-			}
-		}
-	}
-}
-
-// wantSlice follows the ONNX text: as in Python, but a start before the first element is the first also when
-// stepping back.
-func wantSlice(size, start, end, step int) []int {
-	lo, hi := 0, size
-	if step < 0 {
-		lo, hi = -1, size-1
-	}
-	fix := func(v, lo int) int {
-		if v < 0 {
-			if v < -size {
-				return lo
-			}
-			v += size
-		}
-		return min(max(v, lo), hi)
-	}
-	var out []int
-	if size == 0 {
-		return nil
-	}
-	s, e := fix(start, 0), fix(end, lo)
-	for i := s; step > 0 && i < e || step < 0 && i > e; i += step {
-		out = append(out, i)
-	}
-	return out
 }
