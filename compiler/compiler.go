@@ -39,6 +39,8 @@ type Options struct {
 	Source bool              // also keep the model and the options in the folder, so that it explains and exports itself
 	Flags  map[string]string // as given, for the record in gtc.json
 
+	// Watch, unless nil, is called behind each pass; its error ends the compilation.
+	Watch func(c *pass.Context, p pass.Pass) error
 	// Building, unless nil, is called when the programs begin to be built, and what it returns when they are.
 	Building func() (built func())
 }
@@ -142,6 +144,9 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 			filepath.Base(o.Model), n, maxOps))
 	}
 	res.Module, res.Context = m, &pass.Context{Module: m, Opt: &o.Pass}
+	if o.Watch != nil {
+		res.Context.Watch = func(p pass.Pass) error { return o.Watch(res.Context, p) }
+	}
 	res.Warnings, res.Parameters, res.Outputs = model.Warnings, model.Parameters(), model.Outputs()
 	if _, ok := model.Resized(func(batch int) int { return batch }); ok {
 		res.Context.Larger = func(times int) (*ir.Func, error) {
