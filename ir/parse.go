@@ -301,13 +301,18 @@ func (p *parser) sharding(dims int) mesh.Sharding {
 			}
 		}
 	}
-	for d := range dims {
+	only := dims > 0 && p.try(";") // a partial sum that is split along no dim
+	for d := range s.Dims {
+		if only {
+			s.Dims = nil
+			break
+		}
 		if d > 0 {
 			p.want(",")
 		}
 		s.Dims[d] = axes()
 	}
-	if p.try(";") {
+	if only || p.try(";") {
 		p.want("partial=")
 		s.Partial = axes()
 	}

@@ -22,7 +22,7 @@ var programs = []string{
 `,
 	`mesh @m = [dp=2, tp=4, mb=3]
 
-func @step(%x: f32[4,8]{dp,_}, %w: f32[8,8]{_,tp} param &64, %"layers.0/k v": f32[2] state) {
+func @step(%x: f32[4,8]{dp,_}, %w: f32[8,8]{_,tp} param &64, %"layers.0/k v": f32[2] state, %kept: f32[4,8]{; partial=dp} state) {
   %h = matmul %x, %w {transB=true} : f32[4,8]{dp,tp; partial=mb} &128 @3
   %s = reduce_sum %h {dims=[0,1]} : f32[1,1]{_,_; partial=dp+tp}
   %g = all_reduce %s {axis="dp", op="sum"} : f32[1,1] @4

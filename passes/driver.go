@@ -3,8 +3,6 @@ package passes
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -29,7 +27,7 @@ func Run(c *pass.Context, table []pass.Pass) error {
 	if err := c.Module.Verify(); err != nil {
 		return fmt.Errorf("BUG: the module given to the pipeline is not valid: %w", err)
 	}
-	d, err := newDumper(c)
+	d, err := newDumper(c, table)
 	if err != nil {
 		return err
 	}
@@ -219,72 +217,4 @@ func tableNames(table []pass.Pass) []string {
 		}
 	}
 	return names
-}
-
-// dumper writes what each pass changed, when a folder was asked for.
-type dumper struct {
-	c       *pass.Context
-	last    string // text after the pass before
-	summary strings.Builder
-}
-
-func newDumper(c *pass.Context) (*dumper, error) {
-	d := &dumper{c: c}
-	if c.Opt.DumpDir == "" {
-		return d, nil
-	}
-	if err := os.MkdirAll(c.Opt.DumpDir, 0o755); err != nil {
-		return nil, fmt.Errorf("dump folder: %w", err)
-	}
-	d.last = d.text()
-	return d, d.write("00-input.ir", d.last)
-}
-
-// text is the module, or those of the pipeline's stages.
-func (d *dumper) text() string {
-	var b strings.Builder
-	for i, program := range d.c.Programs() {
-		if len(d.c.Stages) > 0 {
-			fmt.Fprintf(&b, "# stage %d\n", i)
-		}
-		b.WriteString(program.Module.Print(ir.PrintOptions{Loc: true}))
-	}
-	return b.String()
-}
-
-// after writes NN-name.ir and NN-name.diff when the text changed, and a line of the summary always.
-func (d *dumper) after(n int, name string, took time.Duration, remarks []pass.Remark) error {
-	if d.c.Opt.DumpDir == "" {
-		return nil
-	}
-	text := d.text()
-	state := "unchanged"
-	if text != d.last {
-		edits := lineDiff(d.last, text)
-		state = fmt.Sprintf("+%d -%d lines", strings.Count(edits, "\n+"), strings.Count(edits, "\n-"))
-		base := fmt.Sprintf("%02d-%s", n, name)
-		if err := errors.Join(d.write(base+".ir", text), d.write(base+".diff", edits)); err != nil {
-			return err
-		}
-		d.last = text
-	}
-	fmt.Fprintf(&d.summary, "%02d %-12s %10s  %s\n", n, name, took.Round(10*time.Microsecond), state)
-	for _, r := range remarks {
-		fmt.Fprintf(&d.summary, "    %s\n", r)
-	}
-	return nil
-}
-
-func (d *dumper) close() error {
-	if d.c.Opt.DumpDir == "" {
-		return nil
-	}
-	return d.write("summary.txt", d.summary.String())
-}
-
-func (d *dumper) write(name, text string) error {
-	if err := os.WriteFile(filepath.Join(d.c.Opt.DumpDir, name), []byte(text), 0o644); err != nil {
-		return fmt.Errorf("dump: %w", err)
-	}
-	return nil
 }

@@ -112,7 +112,7 @@ func (m *modelFlags) optimizerFlags(fs *pflag.FlagSet) {
 // passFlags are those for looking into the pipeline.
 func (m *modelFlags) passFlags(fs *pflag.FlagSet) {
 	p := &m.opt.Pass
-	fs.StringVar(&p.DumpDir, "dump", "", "write the module after each pass that changed it, and the difference, to `FOLDER` (also GTC_DUMP)")
+	fs.StringVar(&p.DumpDir, "dump", "", "write the module after each pass that changed it, and the difference, to `FOLDER`, on which gtc replay runs the passes again (also GTC_DUMP)")
 	fs.StringArrayVar(&p.Disable, "disable", nil, "leave out `PASS`; may be repeated")
 	fs.StringVar(&p.StopAfter, "stop-after", "", "stop after `PASS`")
 	fs.StringVar(&m.rewrites, "rewrites", "", "do only the first `N` of the rewrites that a right program does not need; gtc bisect finds the one that breaks it (also GTC_REWRITES)")

@@ -179,7 +179,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = false
-	root.AddCommand(compileCommand(), runCommand(), checkCommand(), inspectCommand(), exportCommand(), optCommand(), bisectCommand(),
+	root.AddCommand(compileCommand(), runCommand(), checkCommand(), inspectCommand(), exportCommand(), optCommand(), bisectCommand(), replayCommand(),
 		opsCommand(), explainCommand(), scheduleCommand(), verifyCommand(), devicesCommand(), versionCommand(), debugTopic())
 	return root
 }

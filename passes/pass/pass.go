@@ -56,14 +56,14 @@ type Pass struct {
 	Why    string   // why it stands where it stands
 }
 
-// Context is what a pass works on.
+// Context is what a pass works on. As JSON it is the facts that are not in the modules' text: what one pass tells another.
 type Context struct {
-	Module  *ir.Module
-	Opt     *Options
-	Pass    string // name of the running pass, set by the driver
-	Remarks []Remark
-	Times   []Time // one per row that the driver came to
-	Plan    Plan   // made by memplan
+	Module  *ir.Module `json:"-"`
+	Opt     *Options   `json:"-"`
+	Pass    string     `json:"-"` // name of the running pass, set by the driver
+	Remarks []Remark   `json:"-"`
+	Times   []Time     `json:"-"` // one per row that the driver came to
+	Plan    Plan       // made by memplan
 
 	// FileDims are the dims that files give a parameter, by its name, where the program keeps the same bytes in others
 	// (unstack); state of a parameter lies as the parameter does.
@@ -75,7 +75,7 @@ type Context struct {
 
 	// Stages are the programs of the pipeline's stages, made by the stage pass out of Module; later passes run on each
 	// of them. Nil without a pipeline: then Module is the one program. See Programs.
-	Stages []*Context
+	Stages []*Context `json:"-"`
 	// Actions is what the ranks of this program do in a step, in order; nil: @micro for each micro-batch but the last,
 	// then @step.
 	Actions []abi.Action
@@ -86,9 +86,9 @@ type Context struct {
 	Noise map[string]string
 	// Larger gives the model as passes have left it before trainstep, for a batch so many times as large; nil where no other batch
 	// is possible.
-	Larger func(times int) (*ir.Func, error)
+	Larger func(times int) (*ir.Func, error) `json:"-"`
 	// Sized gives the model for a batch of that many samples as it was imported, before any pass; nil where Larger is.
-	Sized func(batch int) (*ir.Func, error)
+	Sized func(batch int) (*ir.Func, error) `json:"-"`
 	// Lone is the first node that normalises by samples which have one value for each channel; nil for none.
 	Lone *abi.Lone
 	// BatchDims is the dim along which the model has the samples of an input, of the target, or of an output out0, out1, …, where
@@ -99,9 +99,9 @@ type Context struct {
 	Slots     int // copies of the stash: micro-batches in flight at once; 0 without a stash
 
 	// Watch, unless nil, is called by the driver behind each row of the table that it ran; its error ends the run.
-	Watch func(p Pass) error
+	Watch func(p Pass) error `json:"-"`
 	// Asked counts the rewrites that passes asked May for. The driver has all programs of a compilation share one.
-	Asked *Asked
+	Asked *Asked `json:"-"`
 }
 
 // SetFileDims notes the dims of a parameter in files; the first call for a name counts.

@@ -1,0 +1,82 @@
+package passes_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes"
+	"github.com/gtc-compiler/gtc/passes/pass"
+)
+
+// TestReplay: every pass of every sample, run again on what a dump folder holds, makes the same as it did.
+func TestReplay(t *testing.T) {
+	for _, s := range orderSamples() {
+		dir := t.TempDir()
+		s.opt.DumpDir = dir
+		if _, err := s.through(t, passes.Table); err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		list, err := passes.ReplayDump(dir, passes.Table)
+		if err != nil || len(list) != len(passes.Table) {
+			t.Errorf("%s: %d passes, %v", s.name, len(list), err)
+		}
+		for _, r := range list {
+			if r.Err != nil || r.Diff != "" {
+				t.Errorf("%s: %s: %v, difference\n%.2000s", s.name, r.Pass, r.Err, r.Diff)
+			}
+		}
+	}
+}
+
+// TestReplayTells: a pass that does otherwise is told, and no later one; what is missing or damaged is an error that says what.
+func TestReplayTells(t *testing.T) {
+	s := orderSamples()[0]
+	dir := t.TempDir()
+	s.opt.DumpDir, s.opt.Disable = dir, []string{"unstack"}
+	if _, err := s.through(t, passes.Table); err != nil {
+		t.Fatal(err)
+	}
+	other := slices.Clone(passes.Table)
+	k := slices.IndexFunc(other, func(p pass.Pass) bool { return p.Name == "rows" })
+	other[k].Run = func(c *pass.Context) error {
+		f := c.Module.Func("step")
+		b := ir.NewBuilder(f)
+		b.Loc = ir.Loc{Node: "other"}
+		b.Result("more", ops.Neg(b, f.Result("loss_sum")))
+		return nil
+	}
+	list, err := passes.ReplayDump(dir, other)
+	if err != nil || len(list) != len(passes.Table)-1 {
+		t.Fatalf("%d passes, %v", len(list), err)
+	}
+	for _, r := range list {
+		if changed := r.Diff != ""; changed != (r.Pass == "rows") || r.Err != nil {
+			t.Errorf("%s: %v, difference %s", r.Pass, r.Err, r.Diff)
+		}
+		if r.Pass == "rows" && !strings.Contains(r.Diff, "+  %neg = neg %loss_sum") {
+			t.Errorf("the difference is\n%s", r.Diff)
+		}
+	}
+	for _, c := range []struct {
+		damage func() error
+		table  []pass.Pass
+		want   string
+	}{
+		{func() error { return nil }, passes.Table[:5], "a pass \"precision\", which this gtc does not have"},
+		{func() error { return os.Remove(filepath.Join(dir, "02-recognize.ir")) }, passes.Table, ""},
+		{func() error { return os.WriteFile(filepath.Join(dir, "00-input.ir"), []byte("func"), 0o644) }, passes.Table, "00-input.ir"},
+		{func() error { return os.Remove(filepath.Join(dir, "replay", "replay.json")) }, passes.Table, "is no folder that --dump of this version wrote"},
+	} {
+		if err := c.damage(); err != nil && c.want != "" {
+			t.Fatal(err)
+		}
+		if _, err := passes.ReplayDump(dir, c.table); c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
