@@ -22,6 +22,7 @@ type board struct {
 	open    map[meetingKey]*meeting
 	boxes   map[[2]int][]letter // sent and not received, by sender and receiver
 	waits   []*wait             // per rank, what it waits for
+	byTag   bool                // messages are told apart by tag and micro-batch, not by their order
 	running int                 // ranks that neither wait nor are done
 	err     error               // the first failure: it ends all ranks
 }
@@ -55,9 +56,10 @@ func (c call) String() string {
 
 // letter is a value on its way.
 type letter struct {
-	call call
-	tag  string
-	x    *ir.Array
+	call  call
+	tag   string
+	micro int
+	x     *ir.Array
 }
 
 // wait is a blocked rank.
@@ -182,9 +184,9 @@ func (b *board) do(c call, micro int, in []*ir.Array) ([]*ir.Array, error) {
 		}
 		return []*ir.Array{Part(in[0], a.Dim, a.Size, k)}, nil
 	case ops.SendAttrs:
-		return b.send(c, a, in[0])
+		return b.send(c, a, micro, in[0])
 	case ops.RecvAttrs:
-		return b.receive(c, a)
+		return b.receive(c, a, micro)
 	}
 	return b.meet(c, in)
 }
@@ -309,7 +311,7 @@ func (b *board) peer(c call, axis string, k int) (int, error) {
 	return group[k], nil
 }
 
-func (b *board) send(c call, a ops.SendAttrs, x *ir.Array) ([]*ir.Array, error) {
+func (b *board) send(c call, a ops.SendAttrs, micro int, x *ir.Array) ([]*ir.Array, error) {
 	to, err := b.peer(c, a.Axis, a.Peer)
 	if err != nil {
 		return nil, err
@@ -317,7 +319,7 @@ func (b *board) send(c call, a ops.SendAttrs, x *ir.Array) ([]*ir.Array, error) 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := [2]int{c.rank, to}
-	b.boxes[key] = append(b.boxes[key], letter{c, a.Tag, x})
+	b.boxes[key] = append(b.boxes[key], letter{c, a.Tag, micro, x})
 	if w := b.waits[to]; w != nil && !w.done {
 		if r, ok := w.call.op.Attrs.(ops.RecvAttrs); ok && b.m.Group(to, r.Axis)[r.Peer] == c.rank {
 			b.wake(w)
@@ -326,7 +328,7 @@ func (b *board) send(c call, a ops.SendAttrs, x *ir.Array) ([]*ir.Array, error) 
 	return []*ir.Array{ir.NewArray(c.op.Out[0].Type)}, b.err
 }
 
-func (b *board) receive(c call, a ops.RecvAttrs) ([]*ir.Array, error) {
+func (b *board) receive(c call, a ops.RecvAttrs, micro int) ([]*ir.Array, error) {
 	from, err := b.peer(c, a.Axis, a.Peer)
 	if err != nil {
 		return nil, err
@@ -337,16 +339,23 @@ func (b *board) receive(c call, a ops.RecvAttrs) ([]*ir.Array, error) {
 		return nil, b.err
 	}
 	key := [2]int{from, c.rank}
-	if len(b.boxes[key]) == 0 {
+	next := func() int { return min(0, len(b.boxes[key])-1) }
+	if b.byTag {
+		next = func() int {
+			return slices.IndexFunc(b.boxes[key], func(l letter) bool { return l.tag == a.Tag && l.micro == micro })
+		}
+	}
+	for next() < 0 {
 		if err := b.block(c); err != nil {
 			return nil, err
 		}
 	}
-	l := b.boxes[key][0]
+	at := next()
+	l := b.boxes[key][at]
 	if l.tag != a.Tag || !l.x.Type.Equal(c.op.Out[0].Type) {
 		return nil, b.fail(fmt.Errorf("a message is not what its receiver expects:\n  %s\n  %s", l.call, c))
 	}
-	b.boxes[key] = b.boxes[key][1:]
+	b.boxes[key] = slices.Delete(b.boxes[key], at, at+1)
 	return []*ir.Array{l.x}, nil
 }
 

@@ -33,6 +33,9 @@ type Call struct {
 type Simulation struct {
 	// Watch, when set, sees the results of every op of every rank, one at a time.
 	Watch func(rank int, op *ir.Op, out []*ir.Array)
+	// ByTag has messages told apart by what they are and of which micro-batch, not by the order in which they were sent, so that
+	// actions may be done in another order.
+	ByTag bool
 
 	mesh     mesh.Mesh
 	programs []Program
@@ -159,7 +162,7 @@ func (s *Simulation) each(name func(micro, last int) string) []abi.Action {
 func (s *Simulation) run(data map[string]*ir.Array, actions func(*Program) []abi.Action) error {
 	s.calls = make([][]Call, s.mesh.Ranks())
 	s.stash = make([]map[stashKey]stashed, s.mesh.Ranks())
-	return together(s.mesh, func(rank int, b *board) error {
+	return together(s.mesh, s.ByTag, func(rank int, b *board) error {
 		s.stash[rank] = map[stashKey]stashed{}
 		p := s.program(rank)
 		for _, a := range actions(p) {

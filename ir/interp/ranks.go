@@ -20,7 +20,7 @@ func (o Options) RunRanks(m *ir.Module, f *ir.Func, world int, args []map[string
 		return nil, fmt.Errorf("%d ranks with %d arguments on mesh %s of %d ranks", world, len(args), m.Mesh, m.Mesh.Ranks())
 	}
 	out := make([]*Outcome, world)
-	err := together(m.Mesh, func(rank int, b *board) error {
+	err := together(m.Mesh, false, func(rank int, b *board) error {
 		e, err := enter(f, args[rank])
 		if err != nil {
 			return err
@@ -35,8 +35,9 @@ func (o Options) RunRanks(m *ir.Module, f *ir.Func, world int, args []map[string
 }
 
 // together runs body for every rank of m at once, and returns the first failure, which ends all of them.
-func together(m mesh.Mesh, body func(rank int, b *board) error) error {
+func together(m mesh.Mesh, byTag bool, body func(rank int, b *board) error) error {
 	b := newBoard(m)
+	b.byTag = byTag
 	run := func(rank int) {
 		err := body(rank, b)
 		if err != nil && !errors.Is(err, b.failure()) {

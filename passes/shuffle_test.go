@@ -1,0 +1,143 @@
+package passes_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/distributed/schedule"
+	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/passes"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
+)
+
+// shuffles are the pipelines whose actions are shuffled.
+var shuffles = []pass.Options{
+	{PP: 2, Microbatches: 4, Pipeline: "1f1b"},
+	{PP: 3, Microbatches: 3, Pipeline: "zb-h1"},
+	{PP: 2, Microbatches: 4, Pipeline: "interleaved"},
+	{PP: 2, DP: 2, Microbatches: 2, Zero: 2, Pipeline: "gpipe"},
+}
+
+// pipelined compiles a model for the ranks of o and makes the table of its schedule.
+func pipelined(t *testing.T, o pass.Options) (*pass.Context, *schedule.Table) {
+	t.Helper()
+	o.Loss, o.StopAfter, o.Optimizer = "mse", "overlap", pass.Optimizer{LR: 0.1}
+	c := &pass.Context{Module: blocks(24), Opt: &o}
+	if err := passes.Run(c, passes.Table); err != nil {
+		t.Fatal(err)
+	}
+	table, err := schedule.Make(o.Pipeline, o.PP, o.Chunks, o.Microbatches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, table
+}
+
+// blocks is a residual network of six blocks on a batch of so many samples.
+func blocks(batch int) *ir.Module {
+	f := &ir.Func{Name: "forward"}
+	b := ir.NewBuilder(f)
+	b.Loc = ir.Loc{Node: "block"}
+	x := b.Param("x", ir.T(dtype.F32, batch, 8), ir.Input)
+	for range 6 {
+		w := b.Param("w", ir.T(dtype.F32, 8, 8), ir.Param)
+		x = ops.Add(b, x, ops.Tanh(b, ops.MatMul(b, x, w)))
+	}
+	b.Result("out0", x)
+	return &ir.Module{Funcs: []*ir.Func{f}}
+}
+
+// inOrder runs a step of a pipeline whose stages do their actions in the order of a table, and gives what ranks keep and give.
+func inOrder(c *pass.Context, table *schedule.Table) (map[string][]float64, error) {
+	programs, args := simulated(c)
+	kinds := map[schedule.Kind]string{schedule.F: "fwd", schedule.B: "bwd", schedule.W: "wgrad"}
+	for i := range programs {
+		var actions []abi.Action
+		for _, a := range table.Rank(i) {
+			if name := fmt.Sprintf("%s.%d", kinds[a.Kind], a.Chunk); programs[i].Module.Func(name) != nil {
+				actions = append(actions, abi.Action{Func: name, Micro: a.Micro, Slot: a.Slot})
+			}
+		}
+		programs[i].Actions, programs[i].Slots = append(actions, programs[i].Actions[len(programs[i].Actions)-1]), table.Slots(i)
+	}
+	s, err := interp.Simulate(programs, args)
+	if err != nil {
+		return nil, err
+	}
+	s.ByTag = true
+	if err := s.Step(args); err != nil {
+		return nil, err
+	}
+	all := map[string][]float64{}
+	for rank := range programs[0].Module.Mesh.Ranks() {
+		for _, name := range s.Names() {
+			if x := s.Kept(rank, name); x != nil {
+				all[fmt.Sprintf("what rank %d keeps of %s", rank, name)] = numbers(x)
+			}
+		}
+	}
+	return all, nil
+}
+
+// TestShuffledActions: stages that do any action that is ready, by the needs that the simulator of schedules goes by, compute
+// what the table's order computes, to the bit. A need that is left out is noticed, by one of the seeds at the latest.
+func TestShuffledActions(t *testing.T) {
+	const seeds = 6
+	for _, o := range shuffles {
+		c, table := pipelined(t, o)
+		want, err := inOrder(c, table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
+		other := 0
+		for seed := range uint64(seeds) {
+			shuffled := table.Shuffled(seed, nil)
+			for i := range table.Stages {
+				if !slices.EqualFunc(shuffled.Rank(i), table.Rank(i), func(a, b schedule.Action) bool { return a.String() == b.String() }) {
+					other++
+					break
+				}
+			}
+			got, err := inOrder(c, shuffled)
+			if err != nil {
+				t.Errorf("%s, seed %d: %v", o.Pipeline, seed, err)
+				continue
+			}
+			for _, name := range slices.Sorted(maps.Keys(want)) {
+				if !slices.EqualFunc(got[name], want[name], same) {
+					t.Errorf("%s, seed %d: %s is %v, want %v", o.Pipeline, seed, name, got[name][:2], want[name][:2])
+				}
+			}
+		}
+		if other == 0 {
+			t.Errorf("%s: no seed gives another order", o.Pipeline)
+		}
+		// A need on another stage orders two ranks, which a message does anyway; only those within a stage can be missed.
+		for _, drop := range []struct{ kind, on schedule.Kind }{{schedule.B, schedule.F}, {schedule.W, schedule.B}} {
+			if drop.kind == schedule.W && !table.Split {
+				continue
+			}
+			found := ""
+			for seed := uint64(0); seed < seeds && found == ""; seed++ {
+				_, err := inOrder(c, table.Shuffled(seed, func(a schedule.Action, part int, kind schedule.Kind, of int) bool {
+					return a.Kind == drop.kind && kind == drop.on && part == of
+				}))
+				if err != nil {
+					found = err.Error()
+				}
+			}
+			if !strings.Contains(found, "reads stash") && !strings.Contains(found, "no rank can go on") {
+				t.Errorf("%s: that %s needs %s is forgotten, and that is told: %q", o.Pipeline, drop.kind, drop.on, found)
+			}
+		}
+	}
+}
