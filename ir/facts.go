@@ -14,8 +14,17 @@ type Facts struct {
 	Move Move
 	// Adds: the result is the sum of all operands, element by element.
 	Adds bool
-	// Commutes: the two operands may change places.
-	Commutes bool
+	// Multiplies: the result is the product of all operands, element by element.
+	Multiplies bool
+	// Bias is the dim of the result along which operand 2, a vector that may be absent, is added.
+	Bias func(op *Op) int
+	// Apart reports whether ranks that have parts of a dimension which op needs whole run its Decompose, whose reductions
+	// are combined over ranks, rather than gather the dimension. Nil: they gather.
+	Apart func(op *Op) bool
+	// Combines: a collective that adds up what ranks have, or takes the greatest of it, and the like.
+	Combines bool
+	// Each: a collective on any number of operands, that makes of each what it would make of it alone.
+	Each bool
 	// Unseen is -1 where an element of operand 0 that is less than any other, along a dimension that is reduced or needed whole,
 	// changes no other result; 1 where one that is more; nil or 0: each is seen.
 	Unseen func(op *Op) int
@@ -32,12 +41,12 @@ type Facts struct {
 // Move is how the elements of an op's result come from those of its operands.
 type Move uint8
 
-// The moves. Those up to Permutes keep every element of operand 0, each once.
+// The moves. Those of a collective are of what all ranks have together.
 const (
 	Computes Move = iota // results are computed
 	Keeps                // the elements of operand 0 in their order, with other dims
-	Casts                // the elements of operand 0 in their places, in another element type
 	Permutes             // the elements of operand 0 in another order
+	Casts                // the elements of operand 0 in their places, in another element type
 	Selects              // some elements of operand 0, none of them twice
 	Repeats              // operand 0 with dims of size 1 repeated
 	Joins                // all elements of all operands, and others that are all alike
@@ -47,12 +56,12 @@ const (
 // OfOne reports whether the result holds nothing but elements of operand 0, whatever other operands say.
 func (m Move) OfOne() bool { return m >= Keeps && m <= Repeats }
 
-// Whole reports whether the result holds every element of operand 0 once, and nothing else.
-func (m Move) Whole() bool { return m >= Keeps && m <= Permutes }
+// Whole reports whether the result holds every element of operand 0 once, as it is, and nothing else.
+func (m Move) Whole() bool { return m == Keeps || m == Permutes }
 
 // String is the move as "gtc ops" shows it.
 func (m Move) String() string {
-	return [...]string{"computes", "keeps", "casts", "permutes", "selects", "repeats", "joins", "looks_up"}[m]
+	return [...]string{"computes", "keeps", "permutes", "casts", "selects", "repeats", "joins", "looks_up"}[m]
 }
 
 // Linear lists the sets of operands in which op is linear (see Facts); nil: not known to be in any.
@@ -63,12 +72,23 @@ func (op *Op) Linear() [][]int {
 	return nil
 }
 
+// Bias is the vector that op adds to its product, and the dim along which; nil where it adds none.
+func (op *Op) Bias() (v *Value, dim int) {
+	if f := op.Def.Rules.Facts.Bias; f != nil && len(op.In) > 2 && op.In[2] != nil {
+		return op.In[2], f(op)
+	}
+	return nil, 0
+}
+
+// Apart reports whether ranks run op's parts rather than gather a dimension (see Facts).
+func (op *Op) Apart() bool { f := op.Def.Rules.Facts.Apart; return f != nil && f(op) }
+
 // Move is how op moves elements.
 func (op *Op) Move() Move { return op.Def.Rules.Facts.Move }
 
-// Moved is how the op that makes v moves elements; Computes where no op makes it.
+// Moved is how the op that makes v moves elements; Computes where no op makes it, or one that talks to other ranks.
 func (v *Value) Moved() Move {
-	if v.Op == nil {
+	if v.Op == nil || v.Op.Def.Rules.Collective != "" {
 		return Computes
 	}
 	return v.Op.Move()

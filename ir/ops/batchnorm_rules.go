@@ -11,6 +11,7 @@ import (
 
 func init() {
 	BatchNormDef.Define(ir.Rules{
+		Facts: ir.Facts{Apart: func(op *ir.Op) bool { return op.Attrs.(BatchNormAttrs).Sync }},
 		Attrs: BatchNormAttrs{}, Operands: 3, Optional: 1, Infer: inferBatchNorm, Factors: batchNormRule, Precision: "narrow",
 		Eval: evalBatchNorm, Decompose: batchNormParts, VJP: batchNormVJP, Samples: batchNormSamples,
 		Doc: "batch normalisation of x[N,C,...] by the batch's own statistics, which are results too; a fourth operand, bool[N], says which samples count",

@@ -97,11 +97,11 @@ func binU(f func(x, y uint64) uint64) func(any, []uint64) uint64 {
 }
 
 func init() {
-	pointwise(AddDef, pw{doc: "x + y", facts: ir.Facts{Linear: linear([]int{0, 1}), Adds: true, Commutes: true},
+	pointwise(AddDef, pw{doc: "x + y", facts: ir.Facts{Linear: linear([]int{0, 1}), Adds: true},
 		vjp: func(_ *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{dy, dy} }})
 	pointwise(SubDef, pw{doc: "x - y", facts: ir.Facts{Linear: linear([]int{0, 1})},
 		vjp: func(b *ir.Builder, _ *ir.Op, dy *ir.Value) []*ir.Value { return []*ir.Value{dy, Neg(b, dy)} }})
-	pointwise(MulDef, pw{doc: "x * y", facts: ir.Facts{Linear: linear([]int{0}, []int{1}), Commutes: true},
+	pointwise(MulDef, pw{doc: "x * y", facts: ir.Facts{Linear: linear([]int{0}, []int{1}), Multiplies: true},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			return []*ir.Value{Mul(b, dy, op.In[1]), Mul(b, dy, op.In[0])}
 		}})
@@ -111,16 +111,16 @@ func init() {
 			return []*ir.Value{dx, Neg(b, Mul(b, dx, op.Out[0]))}
 		}})
 	pointwise(PowDef, pw{doc: "x to the y", takes: floats, fill: positive, vjp: powVJP})
-	pointwise(MaximumDef, pw{doc: "the greater of x and y", kir: "max", facts: ir.Facts{Commutes: true}, vjp: chooseVJP(Gt)})
-	pointwise(MinimumDef, pw{doc: "the lesser of x and y", kir: "min", facts: ir.Facts{Commutes: true}, vjp: chooseVJP(Lt)})
+	pointwise(MaximumDef, pw{doc: "the greater of x and y", kir: "max", vjp: chooseVJP(Gt)})
+	pointwise(MinimumDef, pw{doc: "the lesser of x and y", kir: "min", vjp: chooseVJP(Lt)})
 	pointwise(ModDef, pw{n: 2, doc: "remainder of x/y", takes: numbers, attrs: ModAttrs{}, fill: offMultiples,
 		try: []any{ModAttrs{}, ModAttrs{true}}, f: modF, i: modI, u: binU(modU), expr: modExpr, vjp: modVJP})
 	bits := func(d *ir.Def, doc string, facts ir.Facts) {
 		pointwise(d, pw{doc: doc + "; of integers, bit by bit", noGrad: "integer or bool result", facts: facts})
 	}
-	bits(AndDef, "logical and", ir.Facts{Zero: [][]int{{0}, {1}}, Commutes: true})
-	bits(OrDef, "logical or", ir.Facts{Commutes: true})
-	bits(XorDef, "logical exclusive or", ir.Facts{Commutes: true})
+	bits(AndDef, "logical and", ir.Facts{Zero: [][]int{{0}, {1}}})
+	bits(OrDef, "logical or", ir.Facts{})
+	bits(XorDef, "logical exclusive or", ir.Facts{})
 	compare := func(d *ir.Def, doc string) { pointwise(d, pw{doc: doc + ", as bool", noGrad: "bool result"}) }
 	compare(EqDef, "x == y")
 	compare(NeDef, "x != y")

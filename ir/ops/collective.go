@@ -130,7 +130,7 @@ func init() {
 				return nil
 			}
 			return linearInAll(op)
-		}},
+		}, Combines: true, Each: true},
 		Doc:    "operands combined by Op over the ranks along Axis",
 		NoGrad: "made after differentiation", Samples: samples(sample(AllReduceAttrs{"dp", "sum"}, []int{4}, []int{2, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
@@ -147,7 +147,7 @@ func init() {
 			}
 			return out, nil
 		}})
-	AllGatherDef.Define(ir.Rules{Attrs: AllGatherAttrs{}, Operands: 1, Collective: "all_gather",
+	AllGatherDef.Define(ir.Rules{Attrs: AllGatherAttrs{}, Operands: 1, Collective: "all_gather", Facts: ir.Facts{Move: ir.Joins},
 		Doc:    "parts of the ranks along Axis joined in Dim",
 		NoGrad: "made after differentiation", Samples: samples(sample(AllGatherAttrs{"tp", 1, 2}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
@@ -163,7 +163,7 @@ func init() {
 			}
 			return types(ir.T(t.DType, with(t.Dims, a.Dim, t.Dims[a.Dim]*a.Size)...))
 		}})
-	ReduceScatterDef.Define(ir.Rules{Attrs: ReduceScatterAttrs{}, Operands: 1, Collective: "reduce_scatter",
+	ReduceScatterDef.Define(ir.Rules{Attrs: ReduceScatterAttrs{}, Operands: 1, Collective: "reduce_scatter", Facts: ir.Facts{Combines: true},
 		Doc:    "operand combined by Op over the ranks along Axis, each keeping its part of Dim",
 		NoGrad: "made after differentiation", Samples: samples(sample(ReduceScatterAttrs{"tp", 0, 2, "sum"}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
@@ -173,7 +173,7 @@ func init() {
 			}
 			return split(op.In[0].Type, a.Dim, a.Size)
 		}})
-	ShardSliceDef.Define(ir.Rules{Attrs: ShardSliceAttrs{}, Operands: 1, Collective: "shard_slice",
+	ShardSliceDef.Define(ir.Rules{Attrs: ShardSliceAttrs{}, Operands: 1, Collective: "shard_slice", Facts: ir.Facts{Move: ir.Selects},
 		Doc:    "this rank's or micro-batch's part of Dim",
 		NoGrad: "made after differentiation", Samples: samples(sample(ShardSliceAttrs{"dp", 0, 2}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
@@ -183,7 +183,7 @@ func init() {
 			}
 			return split(op.In[0].Type, a.Dim, a.Size)
 		}})
-	AllToAllDef.Define(ir.Rules{Attrs: AllToAllAttrs{}, Operands: 1, Collective: "all_to_all",
+	AllToAllDef.Define(ir.Rules{Attrs: AllToAllAttrs{}, Operands: 1, Collective: "all_to_all", Facts: ir.Facts{Move: ir.Permutes},
 		Doc:    "part Split of the operand to each of the ranks along Axis, their parts joined in Join",
 		NoGrad: "made after differentiation", Samples: samples(sample(AllToAllAttrs{"tp", 0, 1, 2}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {

@@ -11,7 +11,7 @@ import (
 func init() {
 	ConvDef.Define(ir.Rules{
 		Attrs: ConvAttrs{}, Operands: 2, Optional: 1, Factors: convRule, Resize: convResize, Precision: "low", Impl: convImpl, Decompose: convParts,
-		Facts: ir.Facts{Linear: bilinear},
+		Facts: ir.Facts{Linear: bilinear, Bias: func(*ir.Op) int { return 1 }},
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			_, d, err := convOf(op)
 			return []ir.Type{ir.T(op.In[0].Type.DType, d.y...)}, err

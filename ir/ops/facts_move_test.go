@@ -31,6 +31,9 @@ func elements(a *ir.Array) []float64 {
 
 // moves evaluates the op on elements that are told apart, and looks where they are in the result.
 func moves(x *instance, m ir.Move) error {
+	if x.op.Def.Rules.Collective != "" {
+		return movesOnRanks(x, m)
+	}
 	in, n := slices.Clone(x.in), 1
 	var all []float64
 	for i, a := range in {

@@ -3,11 +3,9 @@ package ops_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 
-	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/factor"
@@ -40,13 +38,28 @@ func checkFacts(x *instance, f ir.Facts, r *rand.Rand) error {
 		}
 	}
 	if f.Adds {
-		if err := adds(x); err != nil {
+		if err := folds(x, func(a, b *ir.Array) *ir.Array { return combined(a, b, 1, 1) }); err != nil {
 			return fmt.Errorf("does not add its operands: %w", err)
 		}
 	}
-	if f.Commutes {
-		if err := commutes(x); err != nil {
-			return fmt.Errorf("does not commute: %w", err)
+	if f.Multiplies {
+		if err := folds(x, product); err != nil {
+			return fmt.Errorf("does not multiply its operands: %w", err)
+		}
+	}
+	if f.Bias != nil && len(x.in) > 2 && x.in[2] != nil {
+		if err := biased(x, f.Bias(x.op)); err != nil {
+			return fmt.Errorf("does not add operand 2: %w", err)
+		}
+	}
+	if f.Combines {
+		if err := combines(x); err != nil {
+			return fmt.Errorf("does not combine: %w", err)
+		}
+	}
+	if f.Each {
+		if err := alone(x); err != nil {
+			return fmt.Errorf("does not take each operand by itself: %w", err)
 		}
 	}
 	if f.Unseen != nil && f.Unseen(x.op) != 0 {
@@ -60,25 +73,16 @@ func checkFacts(x *instance, f ir.Facts, r *rand.Rand) error {
 	return nil
 }
 
-// evaluate is what op makes of in; of a collective, on rank 0 of two, of which the other has -2 times as much.
+// evaluate is what op makes of in; of a collective, on rank 0 (see onRanks).
 func evaluate(x *instance, in []*ir.Array) ([]*ir.Array, error) {
 	if x.op.Def.Rules.Collective == "" {
 		return interp.Op(x.op, in)
 	}
-	m := &ir.Module{Mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: axisOf(x.op), Size: 2}}}}
-	f, first := interp.Alone(x.op, in)
-	for _, v := range f.Ops[0].Out {
-		f.Results = append(f.Results, ir.Result{Value: v})
-	}
-	second := map[string]*ir.Array{}
-	for name, a := range first {
-		second[name] = combined(a, a, -2, 0)
-	}
-	got, err := interp.Options{Exact: true}.RunRanks(m, f, 2, []map[string]*ir.Array{first, second})
+	all, err := onRanks(x.op, in)
 	if err != nil {
 		return nil, err
 	}
-	return got[0].All, nil
+	return all[0], nil
 }
 
 // combined is p*a + q*b in their type.
@@ -146,36 +150,54 @@ func zeroIn(x *instance, set []int) error {
 	return nil
 }
 
-// adds compares the result with the sum of the operands.
-func adds(x *instance) error {
-	sum := ir.NewArray(x.op.Out[0].Type)
-	for _, a := range x.in {
-		if !a.Type.Equal(sum.Type) {
-			return fmt.Errorf("adds %s to %s", a.Type, sum.Type)
+// folds compares the result with what f makes of the operands, one after the other.
+func folds(x *instance, f func(a, b *ir.Array) *ir.Array) error {
+	if len(x.in) == 0 {
+		return fmt.Errorf("it has no operands")
+	}
+	want := x.in[0]
+	for _, a := range x.in[1:] {
+		if !a.Type.Equal(want.Type) {
+			return fmt.Errorf("operands are %s and %s", want.Type, a.Type)
 		}
-		sum = combined(sum, a, 1, 1)
+		want = f(want, a)
 	}
 	out, err := evaluate(x, x.in)
 	if err != nil {
 		return err
 	}
-	return interp.Differ(sum, out[0], exact)
+	return interp.Differ(want, out[0], exact)
 }
 
-// commutes evaluates the op with its two operands in each other's place.
-func commutes(x *instance) error {
-	if len(x.in) != 2 || !x.in[0].Type.Equal(x.in[1].Type) {
-		return fmt.Errorf("it does not have two operands of one type")
+func product(a, b *ir.Array) *ir.Array {
+	out := ir.NewArray(a.Type)
+	for i := range out.F {
+		out.F[i] = a.F[i] * b.F[i]
 	}
-	want, err := evaluate(x, x.in)
+	for i := range out.I {
+		out.I[i] = a.Type.DType.Wrap(a.I[i] * b.I[i])
+	}
+	return out
+}
+
+// biased compares with the op without operand 2, to which that is added along dim.
+func biased(x *instance, dim int) error {
+	want, err := smaller(x, x.in[:2])
 	if err != nil {
 		return err
 	}
-	got, err := evaluate(x, []*ir.Array{x.in[1], x.in[0]})
+	dims := want[0].Type.Dims
+	if x.in[2].Type.Elems() != dims[dim] {
+		return fmt.Errorf("it has %d elements, dim %d of the result %d", x.in[2].Type.Elems(), dim, dims[dim])
+	}
+	for e := range want[0].F {
+		want[0].F[e] += x.in[2].F[e/ir.Strides(dims)[dim]%dims[dim]]
+	}
+	got, err := evaluate(x, x.in)
 	if err != nil {
 		return err
 	}
-	return interp.Differ(want[0], got[0], 0)
+	return interp.Differ(want[0], got[0], exact)
 }
 
 // unseen puts elements beyond all others at the end of each dimension of operand 0 that is reduced or needed whole, and compares with the
@@ -315,8 +337,10 @@ var wrong = []struct {
 	{ops.GatherElementsDef, ir.Facts{Move: ir.LooksUp}},
 	{ops.SubDef, ir.Facts{Adds: true}},
 	{ops.MulDef, ir.Facts{Adds: true}},
-	{ops.SubDef, ir.Facts{Commutes: true}},
-	{ops.PowDef, ir.Facts{Commutes: true}},
+	{ops.DivDef, ir.Facts{Multiplies: true}},
+	{ops.NegDef, ir.Facts{Multiplies: true}},
+	{ops.MatMulDef, ir.Facts{Bias: always(0)}},
+	{ops.ConvDef, ir.Facts{Bias: always(0)}},
 	{ops.SoftmaxDef, ir.Facts{Unseen: always(1)}},
 	{ops.ReduceMaxDef, ir.Facts{Unseen: always(1)}},
 	{ops.ReduceMinDef, ir.Facts{Unseen: always(-1)}},
@@ -324,6 +348,14 @@ var wrong = []struct {
 	{ops.LayerNormDef, ir.Facts{Unseen: always(-1)}},
 	{ops.ArgmaxDef, ir.Facts{Unseen: always(-1)}}, // of the least element it is not
 	{ops.AddDef, ir.Facts{Over: "adds"}},
+	{ops.AllGatherDef, ir.Facts{Combines: true}},
+	{ops.AllToAllDef, ir.Facts{Combines: true}},
+	{ops.AllGatherDef, ir.Facts{Move: ir.Permutes}},
+	{ops.AllReduceDef, ir.Facts{Move: ir.Keeps}},
+	{ops.AllToAllDef, ir.Facts{Move: ir.Selects}},
+	{ops.ShardSliceDef, ir.Facts{Move: ir.Joins}},
+	{ops.ReduceScatterDef, ir.Facts{Each: true}},
+	{ops.ConcatDef, ir.Facts{Each: true}},
 }
 
 func in(set []int) func(*ir.Op) [][]int { return func(*ir.Op) [][]int { return [][]int{set} } }
@@ -343,6 +375,3 @@ func TestWrongFacts(t *testing.T) {
 		}
 	}
 }
-
-// axisOf is the mesh axis of a collective.
-func axisOf(op *ir.Op) string { return reflect.ValueOf(op.Attrs).FieldByName("Axis").String() }

@@ -50,3 +50,6 @@ func bilinear(op *ir.Op) [][]int {
 // less and more are ir.Facts.Unseen of ops that do not see an element which is less, or more, than any other.
 func less(*ir.Op) int { return -1 }
 func more(*ir.Op) int { return 1 }
+
+// apart is ir.Facts.Apart of an op that ranks always take apart.
+func apart(*ir.Op) bool { return true }

@@ -12,7 +12,7 @@ import (
 func init() {
 	MatMulDef.Define(ir.Rules{
 		Attrs: MatMulAttrs{}, Operands: 2, Optional: 1, Precision: "low",
-		Facts: ir.Facts{Linear: bilinear, Out: func(op *ir.Op, d dtype.DType) any {
+		Facts: ir.Facts{Linear: bilinear, Bias: func(op *ir.Op) int { return len(outDims(op)[0]) - 1 }, Out: func(op *ir.Op, d dtype.DType) any {
 			a := op.Attrs.(MatMulAttrs)
 			a.Out = d
 			return a

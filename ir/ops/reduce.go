@@ -69,6 +69,14 @@ func ReduceMean(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
 	return MulScalar(b, ReduceSum(b, x, dims...), 1/float64(n))
 }
 
+// Reduction is by what op reduces dims (sum, max, min or prod); "" when it is no reduction.
+func Reduction(op *ir.Op) string {
+	if op == nil || op.Def.Rules.Impl == nil {
+		return ""
+	}
+	return op.Def.Rules.Impl(op).ReduceOp
+}
+
 // AllDims is 0, 1, …, one for each dim of x: the argument that reduces everything.
 func AllDims(x *ir.Value) []int {
 	out := make([]int, len(x.Type.Dims))

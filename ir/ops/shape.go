@@ -47,12 +47,28 @@ func Reshape(b *ir.Builder, x *ir.Value, dims []int) *ir.Value {
 	return b.Emit(ReshapeDef, ReshapeAttrs{slices.Clone(dims)}, x)
 }
 
+// Copy is x, which may lie otherwise on its mesh: a reshape to the dims that it has, which passes keep.
+func Copy(b *ir.Builder, x *ir.Value) *ir.Value {
+	return b.Emit(ReshapeDef, ReshapeAttrs{slices.Clone(x.Type.Dims)}, x)
+}
+
 // Transpose permutes dims: result dim i is x's dim perm[i]. It returns x for the identity.
 func Transpose(b *ir.Builder, x *ir.Value, perm []int) *ir.Value {
 	if len(perm) == len(x.Type.Dims) && slices.IsSorted(perm) && needDims(perm, len(perm)) == nil {
 		return x
 	}
 	return b.Emit(TransposeDef, TransposeAttrs{slices.Clone(perm)}, x)
+}
+
+// Perm is the permutation of dims that op is; nil when it is none.
+func Perm(op *ir.Op) []int {
+	if op == nil || op.Move() != ir.Permutes {
+		return nil
+	}
+	if a, ok := op.Attrs.(TransposeAttrs); ok {
+		return a.Perm
+	}
+	return nil
 }
 
 // Expand repeats x's dims of size 1 to the given dims (as many as x has). It returns x when they agree already.

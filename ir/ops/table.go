@@ -164,7 +164,8 @@ func facts(d *ir.Def) string {
 	for _, f := range []struct {
 		name string
 		is   bool
-	}{{"adds", d.Rules.Adds}, {"commutes", d.Rules.Commutes}, {"over", d.Rules.Over != ""}, {"out", d.Rules.Out != nil}} {
+	}{{"adds", d.Rules.Adds}, {"multiplies", d.Rules.Multiplies}, {"bias", d.Rules.Bias != nil}, {"apart", d.Rules.Facts.Apart != nil},
+		{"combines", d.Rules.Combines}, {"each", d.Rules.Each}, {"over", d.Rules.Over != ""}, {"out", d.Rules.Out != nil}} {
 		if f.is {
 			note(f.name)
 		}

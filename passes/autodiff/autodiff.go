@@ -159,10 +159,10 @@ func (d *differ) seed(loss *ir.Value) *ir.Value {
 // terms is the power of two nearest to the number of elements that the loss is the sum of; 1 when it is no sum.
 func terms(loss *ir.Value) float64 {
 	v := loss
-	for v.Op != nil && (v.Op.Def == ops.ReshapeDef || v.Op.Def == ops.CastDef) {
+	for v.Moved() == ir.Keeps || v.Moved() == ir.Casts {
 		v = v.Op.In[0]
 	}
-	if v.Op == nil || v.Op.Def != ops.ReduceSumDef || v.Op.In[0].Type.Elems() == 0 {
+	if ops.Reduction(v.Op) != "sum" || v.Op.In[0].Type.Elems() == 0 {
 		return 1
 	}
 	return math.Exp2(math.Round(math.Log2(float64(v.Op.In[0].Type.Elems()))))
@@ -197,7 +197,7 @@ func firstReaders(f *ir.Func) map[*ir.Value]*ir.Op {
 
 // name calls the gradient of v d_<v>.
 func (d *differ) name(g, v *ir.Value) {
-	if g.Op != nil && !d.named[g] && g.Op.Loc.Derived == d.c.Pass && g.Op.Def != ops.ConstDef {
+	if g.Op != nil && !d.named[g] && g.Op.Loc.Derived == d.c.Pass && ops.Literal(g.Op) == nil {
 		d.named[g] = true
 		d.b.Rename(g, "d_"+v.Name)
 	}

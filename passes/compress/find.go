@@ -64,7 +64,7 @@ func reductions(v *ir.Value) []*ir.Op {
 		switch {
 		case sums(op):
 			out = append(out, op)
-		case op.Def == ops.AllReduceDef:
+		case op.Def.Rules.Each:
 			walk(op.In[v.Index])
 		case moves(op):
 			for _, x := range op.In {
@@ -79,17 +79,13 @@ func reductions(v *ir.Value) []*ir.Op {
 // moves reports whether the elements of op's result are those of its operands, moved or computed one by one. Expand is left out: what it
 // repeats is a scale, no gradient.
 func moves(op *ir.Op) bool {
-	switch op.Def {
-	case ops.ConcatDef, ops.PadDef, ops.SliceDef, ops.TransposeDef, ops.AllGatherDef, ops.AllToAllDef, ops.ShardSliceDef:
+	switch op.Move() {
+	case ir.Keeps, ir.Permutes, ir.Selects, ir.Joins:
 		return true
-	case ops.ExpandDef:
+	case ir.Repeats:
 		return false
 	}
-	if op.Def.Rules.Impl == nil {
-		return false
-	}
-	k := op.Def.Rules.Impl(op).Kind
-	return k == kir.View || k == kir.Pointwise
+	return op.Def.Rules.Impl != nil && op.Def.Rules.Impl(op).Kind == kir.Pointwise
 }
 
 // understood checks that no update depends on a sum over dp that is neither among grads nor below one, nor the count: a step without

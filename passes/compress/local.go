@@ -106,7 +106,7 @@ func meanOf(c *pass.Context, f *ir.Func, b *ir.Builder, count *ir.Op, place map[
 // counts is the op that finds whether anything counts on any rank; nil when something always does.
 func counts(f *ir.Func) *ir.Op {
 	for _, op := range f.Ops {
-		if op.Def == ops.NeDef && op.Out[0].Name == pass.Counts {
+		if op.Out[0].Name == pass.Counts {
 			return op
 		}
 	}

@@ -90,6 +90,9 @@ func scales(op *ir.Op, i int) bool {
 	return op.In[i].Type.DType.IsFloat() && slices.ContainsFunc(op.Linear(), func(set []int) bool { return !slices.Contains(set, i) }) && spreads(op)
 }
 
+// Product reports whether op adds up products of two operands, in either of which it is linear.
+func Product(op *ir.Op) bool { return len(op.Linear()) > 1 && !spreads(op) }
+
 // ofTerms reports whether op adds all its operands, or subtracts some.
 func ofTerms(op *ir.Op) bool {
 	sets := op.Linear()

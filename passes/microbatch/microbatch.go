@@ -112,7 +112,7 @@ func micro(c *pass.Context, step *ir.Func) *ir.Func {
 	f.DCE()
 	// Each addition right after its value, so that the value need not be kept.
 	f.Ops = early(f.Ops, func(op *ir.Op) bool {
-		return op.Def == ops.AddDef && op.In[0].Op == nil && op.In[0].Role == ir.State
+		return op.Def.Rules.Adds && op.In[0].Op == nil && op.In[0].Role == ir.State
 	})
 	c.Remark(nil, "@micro adds up %d values over %d micro-batches", sums, c.Module.Mesh.Size(mesh.TimeAxis))
 	return f

@@ -102,7 +102,7 @@ func lookups(g *ir.Value) []*ir.Op {
 	case op == nil:
 	case op.Def == ops.ScatterAddDef && op.Attrs.(ops.ScatterAddAttrs).Dim == 0:
 		return []*ir.Op{op}
-	case op.Def == ops.AddDef:
+	case op.Def.Rules.Adds:
 		x, y := lookups(op.In[0]), lookups(op.In[1])
 		if x != nil && y != nil {
 			return append(x, y...)
@@ -113,7 +113,7 @@ func lookups(g *ir.Value) []*ir.Op {
 
 // notTable says why a gradient in which look-ups are summed up with something else is dense; "" when there are none in it.
 func (u *updater) notTable(g *ir.Value) string {
-	if g.Op == nil || g.Op.Def != ops.AddDef {
+	if g.Op == nil || !g.Op.Def.Rules.Adds {
 		return ""
 	}
 	for i, v := range g.Op.In {
@@ -284,7 +284,7 @@ func (u *updater) count(g *grad, scatter *ir.Op) *ir.Value {
 // by element, so that each sample has as many elements of v in a row.
 func bySample(v *ir.Value, batch int) bool {
 	for v.Op != nil {
-		if d := v.Op.Def; d != ops.ReshapeDef && d != ops.CastDef {
+		if m := v.Moved(); m != ir.Keeps && m != ir.Casts {
 			return false
 		}
 		v = v.Op.In[0]

@@ -61,7 +61,7 @@ func find(f *ir.Func) []reduce {
 	var list []reduce
 	at := map[*ir.Op]int{}
 	for i, op := range f.Ops {
-		if op.Def == ops.AllReduceDef && len(op.In) == 1 {
+		if op.Def.Rules.Each && len(op.In) == 1 {
 			at[op] = len(list)
 			list = append(list, reduce{op, i, len(f.Ops), op.In[0].Type.Bytes()})
 		}

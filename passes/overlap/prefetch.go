@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -93,7 +92,7 @@ func fetches(f *ir.Func) []fetch {
 				list[k].first = min(list[k].first, i)
 			}
 		}
-		if op.Def != ops.AllGatherDef {
+		if op.Def.Rules.Collective == "" || op.Move() != ir.Joins {
 			continue
 		}
 		if chain := ofParam(op); chain != nil {
@@ -114,7 +113,7 @@ func ofParam(op *ir.Op) []*ir.Op {
 		switch {
 		case v.Op == nil && (v.Role == ir.Param || v.Role == ir.Buffer):
 			return chain
-		case v.Op == nil || v.Op.Def != ops.ReshapeDef && v.Op.Def != ops.TransposeDef:
+		case !v.Moved().Whole():
 			return nil
 		}
 		chain = slices.Insert(chain, 0, v.Op)

@@ -4,15 +4,14 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// sink moves the additions to accumulators of what is reduce_scattered down to their first readers, or to the end: right
+// sink moves the additions to accumulators of what ranks combined and have parts of down to their first readers, or to the end: right
 // behind the reduce_scatter they would wait for it, and nothing would be computed meanwhile.
 func sink(f *ir.Func) {
 	first := map[*ir.Op]int{}
 	for i, op := range f.Ops {
-		if op.Def == ops.AddDef && slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v.Op != nil && v.Op.Def == ops.ReduceScatterDef }) &&
+		if op.Def.Rules.Adds && slices.ContainsFunc(op.In, scattered) &&
 			slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v.Op == nil && v.Role == ir.State }) {
 			first[op] = len(f.Ops)
 		}
@@ -41,4 +40,9 @@ func sink(f *ir.Func) {
 		}
 	}
 	f.Ops = append(out, before[len(f.Ops)]...)
+}
+
+// scattered reports whether v is this rank's part of what ranks combined.
+func scattered(v *ir.Value) bool {
+	return v.Op != nil && v.Op.Def.Rules.Combines && !v.Op.Def.Rules.Each
 }

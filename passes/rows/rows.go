@@ -139,7 +139,7 @@ func (l *turner) plain(v *ir.Value) *ir.Value {
 
 // transpose puts the dims of x into the order perm: two that undo one another are none.
 func (l *turner) transpose(x *ir.Value, perm []int) *ir.Value {
-	if x.Op != nil && x.Op.Def == ops.TransposeDef && slices.Equal(inverse(perm), x.Op.Attrs.(ops.TransposeAttrs).Perm) {
+	if p := ops.Perm(x.Op); p != nil && slices.Equal(inverse(perm), p) {
 		return x.Op.In[0]
 	}
 	return ops.Transpose(l.b, x, perm)
@@ -159,7 +159,7 @@ func (l *turner) op(op *ir.Op) {
 	turned := slices.ContainsFunc(op.In, func(v *ir.Value) bool { return l.turned[v] })
 	makes := slices.ContainsFunc(op.Out, l.inner)
 	switch {
-	case (turned || makes) && op.Def == ops.ReshapeDef && l.reshape(op):
+	case (turned || makes) && op.Move() == ir.Keeps && l.reshape(op):
 		return
 	case turned && !drawn(op) && l.along(op):
 		return

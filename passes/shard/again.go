@@ -35,7 +35,7 @@ func (a *annotator) makeAgain() bool {
 		}
 		var w *ir.Value
 		if v.Data && splitOver(v.Sharding, "tp") {
-			w = b.Emit(ops.ReshapeDef, ops.ReshapeAttrs{Dims: slices.Clone(v.Type.Dims)}, v)
+			w = ops.Copy(b, v)
 			w.Op.Why = "sequence parallelism: all tokens again, for the gradient of the weight that read them"
 			a.pins[w] = without(v.Sharding, "tp")
 		} else {
@@ -67,11 +67,10 @@ func (a *annotator) makeAgain() bool {
 func partOfParam(v *ir.Value) bool {
 	sliced := false
 	for ; v.Op != nil; v = v.Op.In[0] {
-		switch v.Op.Def {
-		case ops.SliceDef:
+		switch m := v.Moved(); {
+		case m == ir.Selects:
 			sliced = true
-		case ops.ReshapeDef, ops.TransposeDef:
-		default:
+		case !m.Whole():
 			return false
 		}
 	}
@@ -86,7 +85,7 @@ func inTokens(v *ir.Value, forward map[*ir.Op]bool) bool {
 				return true
 			}
 		}
-		if splitOver(v.Sharding, "tp") || v.Op.Def != ops.ReshapeDef && v.Op.Def != ops.TransposeDef {
+		if splitOver(v.Sharding, "tp") || !v.Moved().Whole() {
 			return false
 		}
 		v = v.Op.In[0]

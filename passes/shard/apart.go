@@ -9,38 +9,32 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
-// whole lists the ops that need a dimension whole only because they are one op: their parts reduce it, and reductions
-// of parts are combined over ranks. So cross entropy runs on logits of which each rank has some classes (Megatron-LM's
-// vocabulary-parallel loss, arXiv:1909.08053), written as softmax too.
-var whole = []*ir.Def{ops.XentDef, ops.XentGradDef, ops.XentBothDef, ops.SoftmaxDef, ops.SoftmaxGradDef, ops.LogSoftmaxDef, ops.LogSoftmaxGradDef, ops.ArgmaxDef}
-
 // takeApart rewrites the ops of f that chosen tells (nil: all) of those that could run in more parts if they were
-// several ops. It reports how many it rewrote.
+// several ops, because they need a dimension whole only as one: reductions of parts are combined over ranks. So cross
+// entropy runs on logits of which each rank has some classes (Megatron-LM's vocabulary-parallel loss, arXiv:1909.08053),
+// written as softmax too. It reports how many it rewrote.
 func takeApart(c *pass.Context, f *ir.Func, chosen func(op *ir.Op) bool) int {
 	biased := map[*ir.Value][2]*ir.Value{} // sum -> product, bias
 	return c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		if op.Def == ops.ReshapeDef {
+		if op.Move() == ir.Keeps {
 			return biasBehind(b, op, biased)
 		}
 		if chosen != nil && !chosen(op) {
 			return nil
 		}
-		switch {
-		case slices.Contains(whole, op.Def):
+		if op.Apart() {
 			return parts(b, op)
-		case (op.Def == ops.MatMulDef || op.Def == ops.ConvDef) && len(op.In) > 2 && op.In[2] != nil:
-			x := b.Emit(op.Def, op.Attrs, op.In[:2]...)
-			dim := len(x.Type.Dims) - 1
-			if op.Def == ops.ConvDef {
-				dim = 1
-			}
-			y := ops.Add(b, x, along(b, op.In[2], dim, x.Type.Dims))
-			if dim == 1 && len(x.Type.Dims) == 2 {
-				biased[y] = [2]*ir.Value{x, op.In[2]}
-			}
-			return []*ir.Value{y}
 		}
-		return nil
+		bias, dim := op.Bias()
+		if bias == nil {
+			return nil
+		}
+		x := b.Emit(op.Def, op.Attrs, op.In[:2]...)
+		y := ops.Add(b, x, along(b, bias, dim, x.Type.Dims))
+		if dim == 1 && len(x.Type.Dims) == 2 {
+			biased[y] = [2]*ir.Value{x, bias}
+		}
+		return []*ir.Value{y}
 	})
 }
 
@@ -49,7 +43,7 @@ func parts(b *ir.Builder, op *ir.Op) []*ir.Value {
 	mark := len(b.F.Ops)
 	out := op.Def.Rules.Decompose(b, op)
 	for i, v := range out {
-		if v != nil && v.Op != nil && v.Op != op && slices.Contains(whole, v.Op.Def) && slices.Contains(b.F.Ops[mark:], v.Op) {
+		if v != nil && v.Op != nil && v.Op != op && v.Op.Apart() && slices.Contains(b.F.Ops[mark:], v.Op) {
 			out[i] = parts(b, v.Op)[v.Index]
 		}
 	}
@@ -76,8 +70,7 @@ func biasBehind(b *ir.Builder, op *ir.Op, biased map[*ir.Value][2]*ir.Value) []*
 
 // blocks reports whether op, as it is laid out, puts an operand together over axis that its parts could take as it is.
 func (a *annotator) blocks(op *ir.Op, axis string) bool {
-	biased := (op.Def == ops.MatMulDef || op.Def == ops.ConvDef) && len(op.In) > 2 && op.In[2] != nil
-	if !biased && !slices.Contains(whole, op.Def) {
+	if bias, _ := op.Bias(); bias == nil && !op.Apart() {
 		return false
 	}
 	plan := a.plan(op)

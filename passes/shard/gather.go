@@ -74,7 +74,7 @@ func (a *annotator) gatherForUse(u *updates) {
 // narrows reports whether op casts a parameter that is in parts to half precision, and has it work on the parts.
 func (g *gatherer) narrows(op *ir.Op) bool {
 	v := op.In[0]
-	if op.Def != ops.CastDef || v.Op != nil || !g.of[v] || op.Out[0].Type.DType.Size() >= v.Type.DType.Size() {
+	if op.Move() != ir.Casts || v.Op != nil || !g.of[v] || op.Out[0].Type.DType.Size() >= v.Type.DType.Size() {
 		return false
 	}
 	out := op.Out[0]
@@ -94,7 +94,7 @@ func (g *gatherer) read(v *ir.Value, r *reading, loc ir.Loc) *ir.Value {
 			name = v.Op.In[0].Name
 		}
 		g.b.Loc = g.c.Loc(loc)
-		w := g.b.Rename(g.b.Emit(ops.ReshapeDef, ops.ReshapeAttrs{Dims: slices.Clone(v.Type.Dims)}, v), v.Name+"."+r.name)
+		w := g.b.Rename(ops.Copy(g.b, v), v.Name+"."+r.name)
 		w.Op.Why = "ZeRO-3: gathers parameter " + name + " for the " + r.name + " pass"
 		r.made[v], g.pins[w] = w, v.Sharding
 		return w
@@ -173,5 +173,5 @@ func (a *annotator) regroup() int {
 }
 
 func scalarSum(op *ir.Op) bool {
-	return op.Def == ops.AddDef && len(op.Out[0].Type.Dims) == 0 && op.Out[0].Type.DType.IsFloat()
+	return op.Def.Rules.Adds && len(op.Out[0].Type.Dims) == 0 && op.Out[0].Type.DType.IsFloat()
 }

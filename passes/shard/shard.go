@@ -306,7 +306,7 @@ func ofData(axes []string) bool {
 
 // rowsOf is the value of which v joins all dims but the last, nil when v is no such thing.
 func rowsOf(v *ir.Value) *ir.Value {
-	if v.Op == nil || v.Op.Def != ops.ReshapeDef {
+	if v.Moved() != ir.Keeps {
 		return nil
 	}
 	x := v.Op.In[0]

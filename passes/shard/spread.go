@@ -167,7 +167,7 @@ func (s *spread) says(op *spreadOp, made *plan, k int) bool {
 		return true
 	}
 	size := op.Out[0].Type.Elems()
-	if size == 1 && op.Def == ops.ReduceSumDef || !op.Out[0].Data && size < op.In[k].Type.Elems() {
+	if size == 1 && ops.Reduction(op.Op) == "sum" || !op.Out[0].Data && size < op.In[k].Type.Elems() {
 		return false
 	}
 	return slices.ContainsFunc(op.out, func(n int) bool { return s.wish[n] != unread })

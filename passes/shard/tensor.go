@@ -9,7 +9,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/layout"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
@@ -160,7 +159,7 @@ func classesOf(f *ir.Func) []*class {
 func weightsOf(f *ir.Func) map[*ir.Value]bool {
 	weights := map[*ir.Value]bool{}
 	for _, op := range slices.Backward(f.Ops) {
-		reads := op.Def == ops.MatMulDef || op.Def == ops.ConvDef || op.Def == ops.ConvInputGradDef || op.Def == ops.GatherDef
+		reads := layout.Product(op) || op.Move() == ir.LooksUp
 		for _, v := range op.In {
 			if v != nil && !v.Data && (reads || weights[op.Out[0]]) {
 				weights[v] = true

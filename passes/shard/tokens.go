@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // Sequence parallelism (Korthikanti et al., arXiv:2205.05198): where a sum over the tensor-parallel ranks must be
@@ -24,7 +23,7 @@ func (s *spread) tokenWish(op *spreadOp, in []int32, made *plan) []int32 {
 	if !v.Data || slices.ContainsFunc(dims, func(d int) bool { return slices.Contains(s.layouts[made.out[0]].Axes(d), "tp") }) {
 		return nil
 	}
-	if !finishes && op.Def == ops.AddDef { // the stream of residuals
+	if !finishes && op.Def.Rules.Adds { // the stream of residuals
 		dims = slices.DeleteFunc(dims, func(d int) bool {
 			return !slices.ContainsFunc(in, func(n int32) bool { return slices.Contains(s.layouts[n].Axes(d), "tp") })
 		})

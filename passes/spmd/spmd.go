@@ -131,7 +131,7 @@ func (s *splitter) whyUpdate(r ir.Result) string {
 // op emits op on one rank's parts. An op that changes nothing but the layout of its operand is not emitted itself.
 func (s *splitter) op(op *ir.Op) error {
 	want := shardings(op.Out)
-	if op.Def == ops.ReshapeDef && slices.Equal(op.In[0].Type.Dims, op.Out[0].Type.Dims) {
+	if op.Move() == ir.Keeps && slices.Equal(op.In[0].Type.Dims, op.Out[0].Type.Dims) {
 		s.b.Loc = s.c.Loc(op.Loc)
 		s.local[op.Out[0]] = s.relay(op, want[0])
 		return nil
@@ -298,8 +298,7 @@ func hoist(f *ir.Func, late map[*ir.Op]bool) {
 	after := map[*ir.Op][]*ir.Op{}
 	var rest []*ir.Op
 	for _, op := range f.Ops {
-		combines := op.Def == ops.AllReduceDef || op.Def == ops.ReduceScatterDef
-		if (combines || late[op] && len(op.In) == 1) && op.In[0].Op != nil {
+		if (op.Def.Rules.Combines || late[op] && len(op.In) == 1) && op.In[0].Op != nil {
 			after[op.In[0].Op] = append(after[op.In[0].Op], op)
 		} else {
 			rest = append(rest, op)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
-	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // What moving a byte counts beside a floating-point operation: in a kernel, which then waits for memory, and from stage to
@@ -117,7 +116,7 @@ func newBalance(list []*ir.Op) *balance {
 
 // moved is the bytes that op moves; of a table of embeddings only the rows that it takes.
 func moved(op *ir.Op) int64 {
-	if op.Def == ops.GatherDef {
+	if op.Move() == ir.LooksUp {
 		return int64(2*op.Out[0].Type.Bytes() + op.In[1].Type.Bytes())
 	}
 	return cost.Bytes(op)

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // place gives the core ops of B, and what borders add up, their parts.
@@ -158,7 +157,7 @@ func (k *cutter) takeApart(b *border) {
 	var adds []*ir.Op
 	var visit func(v *ir.Value)
 	visit = func(v *ir.Value) {
-		if !k.core(v) || v.Op.Def != ops.AddDef || !k.back(v.Op) || len(k.uses[v]) != 1 || !k.core(v.Op.In[0]) || !k.core(v.Op.In[1]) {
+		if !k.core(v) || !v.Op.Def.Rules.Adds || !k.back(v.Op) || len(k.uses[v]) != 1 || !k.core(v.Op.In[0]) || !k.core(v.Op.In[1]) {
 			leaves = append(leaves, v)
 			return
 		}

@@ -120,7 +120,7 @@ func (t *maker) take(f *ir.Func) ([]sum, error) {
 			continue
 		}
 		acc, op := r.Updates, r.Value.Op
-		if op == nil || op.Def != ops.AddDef || op.In[0] != acc || t.seen[acc.Name] != "" {
+		if op == nil || !op.Def.Rules.Adds || op.In[0] != acc || t.seen[acc.Name] != "" {
 			return nil, ir.Errorf(loc(r.Value), "--reproducible: %q is added up from several places of the pipeline, in another order than on one stage", strings.TrimPrefix(acc.Name, accumulator)).
 				Note("leave out --pp, its chunks or --reproducible")
 		}
@@ -190,7 +190,7 @@ func (t *maker) total(step *ir.Func, list []sum) {
 		of[s.acc.Name] = s
 	}
 	t.c.Rewrite(step, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		if op.Def != ops.AddDef || op.In[0].Op != nil {
+		if !op.Def.Rules.Adds || op.In[0].Op != nil {
 			return nil
 		}
 		s, ok := of[op.In[0].Name]
