@@ -16,11 +16,29 @@ type Facts struct {
 	Adds bool
 	// Multiplies: the result is the product of all operands, element by element.
 	Multiplies bool
+	// Divides: the result is operand 0 over operand 1, element by element.
+	Divides bool
+	// Chooses: the result is operand 1 where operand 0 is true and else operand 2, element by element.
+	Chooses bool
 	// Bias is the dim of the result along which operand 2, a vector that may be absent, is added.
 	Bias func(op *Op) int
 	// Apart reports whether ranks that have parts of a dimension which op needs whole run its Decompose, whose reductions
 	// are combined over ranks, rather than gather the dimension. Nil: they gather.
 	Apart func(op *Op) bool
+	// Draws: results are, or hang on, random numbers, told apart by the place of each in the whole tensor and by a counter, an
+	// i64 scalar among the operands.
+	Draws bool
+	// Inference is what op is when a model is used and no longer trained: what it is in the mean over all that it draws, or by
+	// the statistics that it is given. Nil: as it is.
+	Inference func(b *Builder, op *Op) []*Value
+	// PerPart: operand 0, [N,C,...], is normalised by the statistics of each of its C channels, and split over samples by
+	// those of each part.
+	PerPart bool
+	// Counts is the number of an operand, bool[N], that says which samples of operand 0 count: the others change nothing but
+	// their own results. 0: there is none.
+	Counts int
+	// Activation is the name that matmul_end has for what op does to its last operand, a product; "" for none.
+	Activation func(op *Op) string
 	// Combines: a collective that adds up what ranks have, or takes the greatest of it, and the like.
 	Combines bool
 	// Each: a collective on any number of operands, that makes of each what it would make of it alone.
@@ -82,6 +100,14 @@ func (op *Op) Bias() (v *Value, dim int) {
 
 // Apart reports whether ranks run op's parts rather than gather a dimension (see Facts).
 func (op *Op) Apart() bool { f := op.Def.Rules.Facts.Apart; return f != nil && f(op) }
+
+// Activation is what matmul_end calls op (see Facts); "" when it does not have it.
+func (op *Op) Activation() string {
+	if f := op.Def.Rules.Facts.Activation; f != nil {
+		return f(op)
+	}
+	return ""
+}
 
 // Move is how op moves elements.
 func (op *Op) Move() Move { return op.Def.Rules.Facts.Move }

@@ -32,13 +32,24 @@ const (
 
 func init() {
 	pointwise(GeluGradDef, pw{n: 2, doc: "dy times the derivative of gelu at x", attrs: GeluGradAttrs{},
-		try: []any{GeluGradAttrs{}, GeluGradAttrs{true}}, f: evalGeluGrad, expr: geluGradExpr, vjp: geluGradVJP})
+		facts: ir.Facts{Activation: geluName("dgelu", func(op *ir.Op) bool { return op.Attrs.(GeluGradAttrs).Tanh })},
+		try:   []any{GeluGradAttrs{}, GeluGradAttrs{true}}, f: evalGeluGrad, expr: geluGradExpr, vjp: geluGradVJP})
 	pointwise(SiluGradDef, pw{n: 2, doc: "dy times the derivative of silu at x",
 		f: func(_ any, x []float64) float64 {
 			s := 1 / (1 + math.Exp(-x[0]))
 			return x[1] * s * (1 + x[0]*(1-s))
 		},
 		expr: siluGradExpr, vjp: siluGradVJP})
+}
+
+// geluName is ir.Facts.Activation of gelu or its derivative, from the name of the exact form.
+func geluName(exact string, tanh func(op *ir.Op) bool) func(op *ir.Op) string {
+	return func(op *ir.Op) string {
+		if tanh(op) {
+			return exact + "_tanh"
+		}
+		return exact
+	}
 }
 
 // evalGeluGrad: for the exact form, Phi(x) + x*phi(x).

@@ -13,7 +13,8 @@ func init() {
 	AttentionDef.Define(ir.Rules{
 		Attrs: AttentionAttrs{}, Operands: 3, Optional: 3, Infer: inferAttention, Factors: attentionRule, Precision: "low",
 		Eval: evalAttention, Decompose: orInF32(attentionParts), VJP: attentionVJP, Impl: attentionImpl, Samples: attentionSamples,
-		Doc: "softmax(scale*q.k' + mask).v and the log-sum-exp of the scores",
+		Facts: ir.Facts{Inference: attentionMean},
+		Doc:   "softmax(scale*q.k' + mask).v and the log-sum-exp of the scores",
 	})
 	AttentionGradDef.Define(ir.Rules{
 		Attrs: AttentionAttrs{}, Operands: 3, Optional: 6, Infer: inferAttentionGrad, Factors: attentionRule, Precision: "low",
@@ -21,6 +22,16 @@ func init() {
 		Eval:  evalAttentionGrad, Decompose: orInF32(attentionGradParts), Impl: attentionImpl, Samples: attentionGradSamples,
 		Doc: "gradients of attention in q, k and v",
 	})
+}
+
+// attentionMean is attention without dropout.
+func attentionMean(b *ir.Builder, op *ir.Op) []*ir.Value {
+	a := op.Attrs.(AttentionAttrs)
+	if a.P == 0 {
+		return nil
+	}
+	a.P, a.Seed = 0, 0
+	return b.EmitN(op.Def, a, op.In[:4]...)
 }
 
 // attnEval reads one attention's operands for the evaluators.

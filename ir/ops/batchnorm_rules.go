@@ -11,7 +11,7 @@ import (
 
 func init() {
 	BatchNormDef.Define(ir.Rules{
-		Facts: ir.Facts{Apart: func(op *ir.Op) bool { return op.Attrs.(BatchNormAttrs).Sync }},
+		Facts: ir.Facts{PerPart: true, Counts: 3, Apart: func(op *ir.Op) bool { return op.Attrs.(BatchNormAttrs).Sync }},
 		Attrs: BatchNormAttrs{}, Operands: 3, Optional: 1, Infer: inferBatchNorm, Factors: batchNormRule, Precision: "narrow",
 		Eval: evalBatchNorm, Decompose: batchNormParts, VJP: batchNormVJP, Samples: batchNormSamples,
 		Doc: "batch normalisation of x[N,C,...] by the batch's own statistics, which are results too; a fourth operand, bool[N], says which samples count",
@@ -22,6 +22,7 @@ func init() {
 		Doc: "gradients of batch_norm in x, g and bias",
 	})
 	BatchNormStatDef.Define(ir.Rules{
+		Facts: ir.Facts{Inference: batchNormStatParts},
 		Attrs: BatchNormStatAttrs{}, Operands: 5, Infer: inferBatchNorm, Factors: batchNormRule, Precision: "keep",
 		Eval: evalBatchNormStat, Decompose: batchNormStatParts, Samples: batchNormStatSamples,
 		Doc: "batch normalisation by given running statistics",
@@ -251,6 +252,7 @@ func batchNormSamples(*rand.Rand) []ir.Sample {
 		{In: some, Attrs: a, Fill: counts(0, 0, 0, 0)},
 		{In: f32s(x, c, c), Attrs: a},
 		{In: f32s([]int{6, 4}, []int{4}, []int{4}), Attrs: a},
+		{In: f32s(x, c, c), Attrs: BatchNormAttrs{Eps: a.Eps}},
 	}
 }
 

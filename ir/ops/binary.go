@@ -105,7 +105,7 @@ func init() {
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			return []*ir.Value{Mul(b, dy, op.In[1]), Mul(b, dy, op.In[0])}
 		}})
-	pointwise(DivDef, pw{doc: "x / y; integers truncate towards zero", fill: awayFrom(0), facts: ir.Facts{Linear: ofFloats([]int{0}), Zero: [][]int{{0}}},
+	pointwise(DivDef, pw{doc: "x / y; integers truncate towards zero", fill: awayFrom(0), facts: ir.Facts{Linear: ofFloats([]int{0}), Zero: [][]int{{0}}, Divides: true},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			dx := Div(b, dy, op.In[1])
 			return []*ir.Value{dx, Neg(b, Mul(b, dx, op.Out[0]))}

@@ -200,13 +200,10 @@ func holders(dims []factor.Dim, id int) int {
 	return n
 }
 
-// perRank lists the ops whose results, split, are statistics of each part by design.
-var perRank = []string{"batch_norm"}
-
 // checkHalves splits every factor that may be split, runs both halves and puts the results together.
 func checkHalves(t *testing.T, x *instance, out []*ir.Array) {
 	t.Helper()
-	if x.op.Def.Rules.Factors == nil || slices.Contains(perRank, x.op.Def.Name) {
+	if x.op.Def.Rules.Factors == nil || x.op.Def.Rules.PerPart && !x.op.Apart() { // statistics of each part, by design
 		return
 	}
 	rule := x.op.Def.Rules.Factors(x.op)

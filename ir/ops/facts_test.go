@@ -47,6 +47,16 @@ func checkFacts(x *instance, f ir.Facts, r *rand.Rand) error {
 			return fmt.Errorf("does not multiply its operands: %w", err)
 		}
 	}
+	if f.Divides {
+		if err := divides(x); err != nil {
+			return fmt.Errorf("does not divide: %w", err)
+		}
+	}
+	if f.Chooses {
+		if err := chooses(x); err != nil {
+			return fmt.Errorf("does not choose: %w", err)
+		}
+	}
 	if f.Bias != nil && len(x.in) > 2 && x.in[2] != nil {
 		if err := biased(x, f.Bias(x.op)); err != nil {
 			return fmt.Errorf("does not add operand 2: %w", err)
@@ -70,7 +80,12 @@ func checkFacts(x *instance, f ir.Facts, r *rand.Rand) error {
 	if f.Over != "" && !hasKind(x.op, factor.Blocked) {
 		return fmt.Errorf("needs no dimension whole, yet %s it", f.Over)
 	}
-	return nil
+	if f.Apart != nil && f.Apart(x.op) {
+		if whole := needsWhole(x.op, f); whole != "" {
+			return fmt.Errorf("its parts need a dimension whole, too: %s", whole)
+		}
+	}
+	return checkTraining(x, f, r)
 }
 
 // evaluate is what op makes of in; of a collective, on rank 0 (see onRanks).
@@ -178,6 +193,43 @@ func product(a, b *ir.Array) *ir.Array {
 		out.I[i] = a.Type.DType.Wrap(a.I[i] * b.I[i])
 	}
 	return out
+}
+
+// divides multiplies the result by operand 1 again, in integers with the rest.
+func divides(x *instance) error {
+	out, err := evaluate(x, x.in)
+	if err != nil {
+		return err
+	}
+	if len(x.in) != 2 || !x.in[1].Type.Equal(out[0].Type) {
+		return fmt.Errorf("it does not have two operands of the result's type")
+	}
+	back := product(out[0], x.in[1])
+	for e, v := range x.in[0].I {
+		rest := v - back.I[e]
+		if max(rest, -rest) >= max(x.in[1].I[e], -x.in[1].I[e]) {
+			return fmt.Errorf("%d over %d is %d", v, x.in[1].I[e], out[0].I[e])
+		}
+		back.I[e] = v
+	}
+	return interp.Differ(x.in[0], back, exact)
+}
+
+// chooses compares element by element.
+func chooses(x *instance) error {
+	out, err := evaluate(x, x.in)
+	if err != nil {
+		return err
+	}
+	if len(x.in) != 3 || x.in[0].Type.DType != dtype.Bool || x.in[0].Type.Elems() != out[0].Type.Elems() {
+		return fmt.Errorf("it does not have a condition for each element")
+	}
+	for e, c := range x.in[0].I {
+		if get(out[0], e) != get(x.in[2-c], e) {
+			return fmt.Errorf("element %d is another", e)
+		}
+	}
+	return nil
 }
 
 // biased compares with the op without operand 2, to which that is added along dim.
@@ -299,6 +351,27 @@ func hasKind(op *ir.Op, k factor.Kind) bool {
 	return op.Def.Rules.Factors != nil && slices.ContainsFunc(op.Def.Rules.Factors(op).Factors, func(f factor.Factor) bool { return f.Kind == k })
 }
 
+// needsWhole is an op that needs a dimension whole, of those that op decomposes into; "" for none. What of it is taken apart itself is.
+func needsWhole(op *ir.Op, f ir.Facts) string {
+	if op.Def.Rules.Decompose == nil {
+		return op.String()
+	}
+	alone, _ := interp.Alone(op, make([]*ir.Array, len(op.In)))
+	b := ir.NewBuilder(alone)
+	b.Loc = ir.Loc{Node: op.Def.Name}
+	op.Def.Rules.Decompose(b, alone.Ops[0])
+	for _, p := range alone.Ops[1:] {
+		if p.Apart() {
+			if whole := needsWhole(p, p.Def.Rules.Facts); whole != "" {
+				return whole
+			}
+		} else if hasKind(p, factor.Blocked) {
+			return p.String()
+		}
+	}
+	return ""
+}
+
 // wrong are facts that are not true of the ops they are put to.
 var wrong = []struct {
 	def   *ir.Def
@@ -339,6 +412,10 @@ var wrong = []struct {
 	{ops.MulDef, ir.Facts{Adds: true}},
 	{ops.DivDef, ir.Facts{Multiplies: true}},
 	{ops.NegDef, ir.Facts{Multiplies: true}},
+	{ops.MulDef, ir.Facts{Divides: true}},
+	{ops.ModDef, ir.Facts{Divides: true}},
+	{ops.ClipDef, ir.Facts{Chooses: true}},
+	{ops.MaximumDef, ir.Facts{Chooses: true}},
 	{ops.MatMulDef, ir.Facts{Bias: always(0)}},
 	{ops.ConvDef, ir.Facts{Bias: always(0)}},
 	{ops.SoftmaxDef, ir.Facts{Unseen: always(1)}},
@@ -348,6 +425,21 @@ var wrong = []struct {
 	{ops.LayerNormDef, ir.Facts{Unseen: always(-1)}},
 	{ops.ArgmaxDef, ir.Facts{Unseen: always(-1)}}, // of the least element it is not
 	{ops.AddDef, ir.Facts{Over: "adds"}},
+	{ops.TopKDef, ir.Facts{Apart: func(*ir.Op) bool { return true }}},
+	{ops.AttentionDef, ir.Facts{Apart: func(*ir.Op) bool { return true }}},
+	{ops.CumsumDef, ir.Facts{Apart: func(*ir.Op) bool { return true }}},
+	{ops.AddDef, ir.Facts{Draws: true}},
+	{ops.DropoutDef, ir.Facts{Inference: func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{ops.MulScalar(b, op.In[0], 0.75)} }}},
+	{ops.AttentionDef, ir.Facts{Inference: func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		return b.EmitN(op.Def, ops.AttentionAttrs{Scale: 2}, op.In[:3]...)
+	}}},
+	{ops.BatchNormStatDef, ir.Facts{Inference: func(b *ir.Builder, op *ir.Op) []*ir.Value {
+		y, _, _ := ops.BatchNorm(b, op.In[0], op.In[1], op.In[2], ops.BatchNormAttrs{})
+		return []*ir.Value{y}
+	}}},
+	{ops.BatchNormDef, ir.Facts{Counts: 1}},
+	{ops.SiluGradDef, ir.Facts{Activation: func(*ir.Op) string { return "dgelu" }}},
+	{ops.GeluDef, ir.Facts{Activation: func(*ir.Op) string { return "gelu" }}}, // or its tanh form
 	{ops.AllGatherDef, ir.Facts{Combines: true}},
 	{ops.AllToAllDef, ir.Facts{Combines: true}},
 	{ops.AllGatherDef, ir.Facts{Move: ir.Permutes}},

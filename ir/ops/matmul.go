@@ -84,6 +84,15 @@ func inferMatMul(op *ir.Op) ([]ir.Type, error) {
 }
 
 // productType is the type of a product of operands of type d when out is asked for.
+// AsMatMul gives the attributes of op, a matrix product without an end; false for any other op, and for nil.
+func AsMatMul(op *ir.Op) (MatMulAttrs, bool) {
+	if op == nil {
+		return MatMulAttrs{}, false
+	}
+	a, ok := op.Attrs.(MatMulAttrs)
+	return a, ok
+}
+
 func productType(d, out dtype.DType) (dtype.DType, error) {
 	switch {
 	case out == dtype.Invalid || out == d:

@@ -37,6 +37,17 @@ func MatMulEnd(b *ir.Builder, a MatMulEndAttrs, in [5]*ir.Value) []*ir.Value {
 	return b.EmitN(MatMulEndDef, a, in[:n]...)
 }
 
+// AsMatMulEnd gives the attributes of op, a matrix product with an end or without, as matmul_end has them; false for any other op.
+func AsMatMulEnd(op *ir.Op) (MatMulEndAttrs, bool) {
+	switch a := op.Attrs.(type) {
+	case MatMulAttrs:
+		return MatMulEndAttrs{TransA: a.TransA, TransB: a.TransB, Out: a.Out}, true
+	case MatMulEndAttrs:
+		return a, true
+	}
+	return MatMulEndAttrs{}, false
+}
+
 func init() {
 	MatMulEndDef.Define(ir.Rules{
 		Attrs: MatMulEndAttrs{}, Operands: 2, Optional: 3, Precision: "low",

@@ -65,7 +65,8 @@ func gelu(a any, x []float64) float64 {
 
 func init() {
 	pointwise(GeluDef, pw{n: 1, doc: "x·Φ(x), or its tanh approximation", attrs: GeluAttrs{},
-		try: []any{GeluAttrs{}, GeluAttrs{true}}, f: gelu, expr: geluExpr,
+		facts: ir.Facts{Activation: geluName("gelu", func(op *ir.Op) bool { return op.Attrs.(GeluAttrs).Tanh })},
+		try:   []any{GeluAttrs{}, GeluAttrs{true}}, f: gelu, expr: geluExpr,
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			return []*ir.Value{GeluGrad(b, op.In[0], dy, op.Attrs.(GeluAttrs).Tanh)}
 		}})

@@ -10,7 +10,7 @@ import (
 
 func init() {
 	RandDef.Define(ir.Rules{
-		Attrs: RandAttrs{}, Operands: 1, Infer: inferRand, NoGrad: "random numbers depend on no operand",
+		Attrs: RandAttrs{}, Operands: 1, Infer: inferRand, Facts: ir.Facts{Draws: true}, NoGrad: "random numbers depend on no operand",
 		Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
 			out, a := arrays(op), op.Attrs.(RandAttrs)
 			for i := range out[0].F {
@@ -51,6 +51,7 @@ func init() {
 func defineDropout() {
 	DropoutDef.Define(ir.Rules{
 		Attrs: DropoutAttrs{}, Operands: 2, Infer: inferDropout,
+		Facts: ir.Facts{Draws: true, Inference: func(_ *ir.Builder, op *ir.Op) []*ir.Value { return op.In[:1] }},
 		Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
 			out, a := arrays(op), op.Attrs.(DropoutAttrs)
 			for i, x := range in[0].F {

@@ -38,7 +38,7 @@ func init() {
 func defineWhere() {
 	WhereDef.Define(ir.Rules{
 		Operands: 3, Doc: "operand 1 where operand 0 is true, else operand 2",
-		Facts: ir.Facts{Linear: linear([]int{1, 2}), Zero: [][]int{{0, 2}}},
+		Facts: ir.Facts{Linear: linear([]int{1, 2}), Zero: [][]int{{0, 2}}, Chooses: true},
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			c, t := op.In[0].Type, op.In[1].Type
 			if !c.Equal(t.With(dtype.Bool)) {

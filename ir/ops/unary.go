@@ -134,7 +134,7 @@ func init() {
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value { return oneMinus(b, Square(b, y)) })})
 	pointwise(SigmoidDef, pw{doc: "1/(1+exp(-x))",
 		vjp: times(func(b *ir.Builder, _, y *ir.Value) *ir.Value { return Mul(b, y, oneMinus(b, y)) })})
-	pointwise(ReluDef, pw{doc: "max(x, 0)", fill: awayFrom(0), facts: ir.Facts{Zero: [][]int{{0}}},
+	pointwise(ReluDef, pw{doc: "max(x, 0)", fill: awayFrom(0), facts: ir.Facts{Zero: [][]int{{0}}, Activation: func(*ir.Op) string { return "relu" }},
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) []*ir.Value {
 			y := op.Out[0]
 			return []*ir.Value{Where(b, Gt(b, y, ScalarLike(b, y, 0)), dy, ScalarLike(b, dy, 0))}

@@ -81,8 +81,7 @@ func (fi *finder) from(v *ir.Value) (product *ir.Op, alone bool) {
 	alone = true
 	for v.Op != nil {
 		alone = alone && fi.uses[v] == 1
-		switch v.Op.Def {
-		case ops.ReshapeDef:
+		if v.Moved() == ir.Keeps {
 			v = v.Op.In[0]
 			continue
 		}
@@ -96,11 +95,17 @@ func (fi *finder) from(v *ir.Value) (product *ir.Op, alone bool) {
 
 // isProduct reports whether op is a product that kernels of GPUs do as it is.
 func isProduct(op *ir.Op) bool {
-	if op.Def != ops.MatMulDef && op.Def != ops.MatMulEndDef {
+	if !isMatMul(op) {
 		return false
 	}
 	d := op.In[0].Type.DType
 	return (d == dtype.F32 || d == dtype.BF16 || d == dtype.F16) && op.Out[0].Type.Elems() > 0 && op.In[0].Type.Elems() > 0
+}
+
+// isMatMul reports whether op is a product, with an end or without: the two that matmul_end can stand for.
+func isMatMul(op *ir.Op) bool {
+	_, ok := ops.AsMatMulEnd(op)
+	return ok
 }
 
 // ours reports whether gtc's own kernel does p well, so that the end may be one that the library lacks.
@@ -115,10 +120,8 @@ func (fi *finder) before(v *ir.Value, op *ir.Op) bool {
 
 // attrs are those of a product, as matmul_end has them.
 func attrs(op *ir.Op) ops.MatMulEndAttrs {
-	if a, ok := op.Attrs.(ops.MatMulAttrs); ok {
-		return ops.MatMulEndAttrs{TransA: a.TransA, TransB: a.TransB, Out: a.Out}
-	}
-	return op.Attrs.(ops.MatMulEndAttrs)
+	a, _ := ops.AsMatMulEnd(op)
+	return a
 }
 
 // operand is operand i of a product; nil where it has none.

@@ -10,16 +10,8 @@ import (
 
 // activation: relu or gelu of a product. The value before it is kept where the backward reads it.
 func activation(fi *finder, op *ir.Op) *match {
-	var act string
-	switch op.Def {
-	case ops.ReluDef:
-		act = "relu"
-	case ops.GeluDef:
-		act = "gelu"
-		if op.Attrs.(ops.GeluAttrs).Tanh {
-			act = "gelu_tanh"
-		}
-	default:
+	act := op.Activation()
+	if act == "" || len(op.In) > 1 {
 		return nil
 	}
 	p, alone := fi.from(op.In[0])
@@ -35,12 +27,9 @@ func derivative(fi *finder, op *ir.Op) *match {
 	var act string
 	var at, dy *ir.Value
 	switch {
-	case op.Def == ops.GeluGradDef:
-		act, at, dy = "dgelu", op.In[0], op.In[1]
-		if op.Attrs.(ops.GeluGradAttrs).Tanh {
-			act = "dgelu_tanh"
-		}
-	case op.Def == ops.WhereDef && positive(op.In[0]) != nil && zero(op.In[2]):
+	case op.Activation() != "" && len(op.In) == 2:
+		act, at, dy = op.Activation(), op.In[0], op.In[1]
+	case op.Def.Rules.Chooses && positive(op.In[0]) != nil && zero(op.In[2]): // relu has no op for its gradient
 		act, at, dy = "drelu", positive(op.In[0]), op.In[1]
 	default:
 		return nil
@@ -53,7 +42,7 @@ func derivative(fi *finder, op *ir.Op) *match {
 		attrs: func(a *ops.MatMulEndAttrs) { a.Act = act }}
 }
 
-// positive is x where v is x > 0, else nil.
+// positive is x where v is x > 0, else nil: so the gradient of relu begins.
 func positive(v *ir.Value) *ir.Value {
 	if v.Op == nil || v.Op.Def != ops.GtDef || !zero(v.Op.In[1]) {
 		return nil
@@ -69,7 +58,7 @@ func zero(v *ir.Value) bool {
 
 // addend: a product is added to what is in memory anyway: an accumulator, or a value that others read too.
 func addend(fi *finder, op *ir.Op) *match {
-	if op.Def != ops.AddDef {
+	if !op.Def.Rules.Adds {
 		return nil
 	}
 	for i := range 2 {
@@ -85,22 +74,22 @@ func addend(fi *finder, op *ir.Op) *match {
 
 // stored reports whether v is in memory whatever this pass does.
 func (fi *finder) stored(v *ir.Value) bool {
-	for v.Op != nil && v.Op.Def == ops.ReshapeDef {
+	for v.Moved() == ir.Keeps {
 		if fi.uses[v] > 1 {
 			return true
 		}
 		v = v.Op.In[0]
 	}
-	return v.Op == nil || fi.uses[v] > 1 || v.Op.Def == ops.MatMulDef || v.Op.Def == ops.MatMulEndDef
+	return v.Op == nil || fi.uses[v] > 1 || isMatMul(v.Op)
 }
 
 // sums: the gradient of a bias is the sum over rows of a gradient that the product for the weight's gradient reads.
 func sums(fi *finder, op *ir.Op) *match {
-	if op.Def != ops.ReduceSumDef || !slices.Equal(op.Attrs.(ops.ReduceAttrs).Dims, []int{0}) || len(op.In[0].Type.Dims) != 2 {
+	if ops.Reduction(op) != "sum" || !slices.Equal(op.Attrs.(ops.ReduceAttrs).Dims, []int{0}) || len(op.In[0].Type.Dims) != 2 {
 		return nil
 	}
 	x := op.In[0]
-	if x.Op != nil && x.Op.Def == ops.CastDef {
+	if x.Moved() == ir.Casts {
 		x = x.Op.In[0]
 	}
 	for _, p := range fi.readers[x] {

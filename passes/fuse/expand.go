@@ -8,7 +8,6 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
-	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -28,7 +27,7 @@ func widen(f *ir.Func) {
 				continue
 			}
 			b.Loc = v.Op.Loc
-			own := b.Rename(b.Emit(ops.CastDef, v.Op.Attrs, v.Op.In[0]), v.Name)
+			own := b.Rename(b.Emit(v.Op.Def, v.Op.Attrs, v.Op.In[0]), v.Name)
 			own.Sharding = v.Sharding
 			for j, x := range op.In {
 				if x == v {
@@ -42,7 +41,7 @@ func widen(f *ir.Func) {
 
 // widens reports whether op is a cast from half precision to f32.
 func widens(op *ir.Op) bool {
-	return op.Def == ops.CastDef && half(op.In[0]) && op.Out[0].Type.DType == dtype.F32
+	return op.Move() == ir.Casts && half(op.In[0]) && op.Out[0].Type.DType == dtype.F32
 }
 
 // expand replaces every op that has no kernel by its decomposition, over and over.

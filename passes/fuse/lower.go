@@ -17,7 +17,7 @@ import (
 func lowering(c *pass.Context, op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
 	r := &op.Def.Rules
 	switch {
-	case r.Collective != "" || r.Effect || op.Def == ops.ConstDef:
+	case r.Collective != "" || r.Effect || ops.Literal(op) != nil:
 		return nil
 	case !slices.ContainsFunc(op.Out, hasElements):
 		return nothing
@@ -44,17 +44,10 @@ func lowering(c *pass.Context, op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.V
 // narrower is how a product of half precision with a result in f32 is computed by a target that has only the one with a
 // result of its operands' type; nil where it has neither.
 func narrower(c *pass.Context, op *ir.Op, impl kir.Impl) func(b *ir.Builder, op *ir.Op) []*ir.Value {
-	attrs := op.Attrs
-	switch a := attrs.(type) {
-	case ops.MatMulAttrs:
-		a.Out = dtype.Invalid
-		attrs = a
-	case ops.ConvWeightGradAttrs:
-		a.Out = dtype.Invalid
-		attrs = a
-	default:
+	if op.Def.Rules.Out == nil {
 		return nil
 	}
+	attrs := op.Def.Rules.Out(op, dtype.Invalid)
 	d, out := op.In[0].Type.DType, op.Out[0].Type.DType
 	one := &ir.Op{Def: op.Def, In: op.In, Attrs: attrs, Out: []*ir.Value{{Type: op.Out[0].Type.With(d)}}}
 	if d == out || !c.Opt.Native(one, impl) {
@@ -85,26 +78,27 @@ func nothing(b *ir.Builder, op *ir.Op) []*ir.Value {
 // onNothing is how an op is computed of which some operand has no elements; nil when its kernel sees to that.
 func onNothing(op *ir.Op) func(b *ir.Builder, op *ir.Op) []*ir.Value {
 	impl := group.Impl(op)
+	_, product := ops.AsMatMul(op)
 	switch {
 	case impl.Kind == kir.Reduce:
 		return func(b *ir.Builder, op *ir.Op) []*ir.Value {
 			start := ops.OfNothing(op.Out[0].Type.DType, impl.ReduceOp)
 			return []*ir.Value{ops.BroadcastTo(b, ops.Const(b, start.Tensor()), op.Out[0].Type.Dims)}
 		}
-	case op.Def == ops.ConcatDef:
+	case op.Move() == ir.Joins && op.Def.Rules.Operands < 0:
 		return func(b *ir.Builder, op *ir.Op) []*ir.Value {
 			parts := slices.DeleteFunc(slices.Clone(op.In), empty)
 			if len(parts) == 1 {
 				return parts
 			}
-			return []*ir.Value{ops.Concat(b, op.Attrs.(ops.ConcatAttrs).Dim, parts...)}
+			return b.EmitN(op.Def, op.Attrs, parts...)
 		}
 	case impl.Kind == kir.Assemble && len(op.In) == 1:
 		return func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{ops.Full(b, op.Out[0].Type, impl.Fill)} }
-	case op.Def == ops.MatMulDef:
+	case product: // the one whose kernels do not see to that
 		return func(b *ir.Builder, op *ir.Op) []*ir.Value {
-			if len(op.In) > 2 && op.In[2] != nil {
-				return []*ir.Value{ops.BroadcastTo(b, op.In[2], op.Out[0].Type.Dims)}
+			if bias, _ := op.Bias(); bias != nil {
+				return []*ir.Value{ops.BroadcastTo(b, bias, op.Out[0].Type.Dims)}
 			}
 			return []*ir.Value{ops.Zeros(b, op.Out[0].Type)}
 		}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
-	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // Limits of merging groups that read one value: elements of the value, and how far apart the groups may be, in ops, so that
@@ -90,5 +89,5 @@ func points(s *group.Space) int {
 // early reports whether a group comes before all others, whatever reads it: casts of parameters, which a GPU does in one launch
 // when they follow each other. Their results are needed until the backward anyway.
 func (fu *fuser) early(n *node) bool {
-	return fu.c.Traits().JoinCalls && len(n.ops) == 1 && n.ops[0].Def == ops.CastDef && n.ops[0].In[0].Op == nil && n.ops[0].In[0].Role == ir.Param
+	return fu.c.Traits().JoinCalls && len(n.ops) == 1 && n.ops[0].Move() == ir.Casts && n.ops[0].In[0].Op == nil && n.ops[0].In[0].Role == ir.Param
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
-	"github.com/gtc-compiler/gtc/passes/algebra"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -24,30 +23,37 @@ func orderRows(c *pass.Context, f *ir.Func) int {
 	for _, r := range f.Results {
 		uses[r.Value] = append(uses[r.Value], nil)
 	}
-	alone := func(v *ir.Value, d *ir.Def) *ir.Op {
+	alone := func(v *ir.Value) *ir.Op {
 		if len(uses[v]) != 1 {
 			return nil
 		}
-		return algebra.Made(v, d)
+		return v.Op
 	}
 	samples := samplesOf(f)
 	return c.Improve(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		switch op.Def {
-		case ops.TransposeDef:
-			if split := alone(op.In[0], ops.ReshapeDef); split != nil {
-				if m := alone(split.In[0], ops.MatMulDef); m != nil && op.Attrs.(ops.TransposeAttrs).Perm[0] == samples[m] {
+		if perm := ops.Perm(op); perm != nil {
+			if split := alone(op.In[0]); split != nil && split.Move() == ir.Keeps {
+				if m := alone(split.In[0]); isMatMul(m) && perm[0] == samples[m] {
 					return rowsBefore(b, op, m)
 				}
 			}
-		case ops.AddDef:
-			for i, v := range op.In {
-				if m, e := alone(v, ops.MatMulDef), algebra.Made(op.In[1-i], ops.ExpandDef); m != nil && e != nil && samples[m] == 0 {
-					return rowsAfter(b, m, e)
-				}
+		}
+		if !op.Def.Rules.Adds {
+			return nil
+		}
+		for i, v := range op.In {
+			if m, e := alone(v), op.In[1-i]; isMatMul(m) && e.Moved() == ir.Repeats && samples[m] == 0 {
+				return rowsAfter(b, m, e.Op)
 			}
 		}
 		return nil
 	})
+}
+
+// isMatMul reports whether op is the product that linear layers are.
+func isMatMul(op *ir.Op) bool {
+	_, ok := ops.AsMatMul(op)
+	return ok
 }
 
 // samplesOf is the dim of the samples of what the matmuls of f read transposed or reshaped, -1 when there is none. It
@@ -60,10 +66,10 @@ func samplesOf(f *ir.Func) map[*ir.Op]int {
 		}
 	}
 	for _, op := range f.Ops {
-		if op.Def == ops.MatMulDef {
+		if isMatMul(op) {
 			samples[op] = -1
-			if from := op.In[0].Op; from != nil && (from.Def == ops.TransposeDef || from.Def == ops.ReshapeDef) {
-				if d, ok := at[from.In[0]]; ok {
+			if x := op.In[0]; x.Moved().Whole() {
+				if d, ok := at[x.Op.In[0]]; ok {
 					samples[op] = d
 				}
 			}
@@ -96,16 +102,15 @@ func carry(op *ir.Op, at map[*ir.Value]int) {
 // rowsAfter is product m plus e, a row expanded, computed of what the transpose that m reads reads, and then
 // transposed; nil when m reads none that moves only rows, the samples among them.
 func rowsAfter(b *ir.Builder, m, e *ir.Op) []*ir.Value {
-	a, t := m.Attrs.(ops.MatMulAttrs), algebra.Made(m.In[0], ops.TransposeDef)
+	a, perm := m.Attrs.(ops.MatMulAttrs), ops.Perm(m.In[0].Op)
 	row := e.In[0].Type
-	if t == nil || a.TransA || len(m.In) > 2 || len(m.In[1].Type.Dims) != 2 || row.Elems() != row.Dims[len(row.Dims)-1] {
+	if perm == nil || a.TransA || len(m.In) > 2 || len(m.In[1].Type.Dims) != 2 || row.Elems() != row.Dims[len(row.Dims)-1] {
 		return nil
 	}
-	perm := t.Attrs.(ops.TransposeAttrs).Perm
 	if last := len(perm) - 1; last < 2 || perm[0] == 0 || perm[last] != last {
 		return nil
 	}
-	y := ops.MatMulT(b, t.In[0], m.In[1], false, a.TransB)
+	y := ops.MatMulT(b, m.In[0].Op.In[0], m.In[1], false, a.TransB)
 	y = ops.Add(b, y, ops.Expand(b, e.In[0], y.Type.Dims))
 	return []*ir.Value{ops.Transpose(b, y, perm)}
 }
@@ -114,12 +119,11 @@ func rowsAfter(b *ir.Builder, m, e *ir.Op) []*ir.Value {
 // transpose of what m reads, another one with its dims joined to rows and columns; nil when m reads something
 // else, or its rows are other dims.
 func rowsBefore(b *ir.Builder, t, m *ir.Op) []*ir.Value {
-	join := algebra.Made(m.In[0], ops.ReshapeDef)
-	if join == nil || algebra.Made(join.In[0], ops.TransposeDef) == nil {
+	if m.In[0].Moved() != ir.Keeps || m.In[0].Op.In[0].Moved() != ir.Permutes {
 		return nil
 	}
-	x := join.In[0]
-	a, perm := m.Attrs.(ops.MatMulAttrs), t.Attrs.(ops.TransposeAttrs).Perm
+	x := m.In[0].Op.In[0]
+	a, perm := m.Attrs.(ops.MatMulAttrs), ops.Perm(t)
 	lead := len(perm) - 1 // dims of t's operand that are rows
 	dims, from := t.In[0].Type.Dims, x.Type.Dims
 	if a.TransA || len(m.In[0].Type.Dims) != 2 || len(m.In[1].Type.Dims) != 2 || lead < 2 || perm[lead] != lead ||

@@ -98,9 +98,13 @@ func (u *updater) spare(g *grad) {
 
 // lookups lists the scatter_adds that g sums up; nil when there is anything else in it.
 func lookups(g *ir.Value) []*ir.Op {
-	switch op := g.Op; {
-	case op == nil:
-	case op.Def == ops.ScatterAddDef && op.Attrs.(ops.ScatterAddAttrs).Dim == 0:
+	op := g.Op
+	if op == nil {
+		return nil
+	}
+	a, ok := op.Attrs.(ops.ScatterAddAttrs)
+	switch {
+	case ok && a.Dim == 0:
 		return []*ir.Op{op}
 	case op.Def.Rules.Adds:
 		x, y := lookups(op.In[0]), lookups(op.In[1])

@@ -82,7 +82,7 @@ func (p *plan) loss() {
 // would make equals of them.
 func (p *plan) choices() {
 	for _, op := range p.f.Ops {
-		if op.Def != ops.TopKDef {
+		if op.Def != ops.TopKDef { // of softmax: the shape that routers have
 			continue
 		}
 		v := op.In[0]

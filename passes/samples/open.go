@@ -72,7 +72,8 @@ func (w *walk) dims(i, f int) []int {
 // any other.
 func (w *walk) filled(f int) bool {
 	fill, x := filling(w.op), w.op.In[0]
-	if fill == 0 || x.Op == nil || x.Op.Def != ops.WhereDef || !x.Type.DType.IsFloat() {
+	// The mask of pass trainstep is a where; models spell theirs so, too.
+	if fill == 0 || x.Op == nil || !x.Op.Def.Rules.Chooses || !x.Type.DType.IsFloat() {
 		return false
 	}
 	v, uniform := ops.Uniform(x.Op.In[2])

@@ -16,7 +16,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/factor"
-	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
 // Part is a factor of a dim, the slower-varying ones first. A dim of B*T has a part for each.
@@ -285,7 +284,7 @@ func (s *Facts) begin(op *ir.Op) (*walk, *Meeting) {
 	if !slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && s.at[v].Has() }) {
 		return nil, nil
 	}
-	if op.Def == ops.DropoutDef { // its counter is of no sample
+	if op.Def.Rules.Draws { // its counter is of no sample
 		s.at[op.Out[0]] = s.at[op.In[0]]
 		return nil, nil
 	}
@@ -393,8 +392,8 @@ func (w *walk) whole(f int) bool {
 
 // meets finds whether the op reads several samples at a time, other than in a sum whose terms weights have made zero.
 func (w *walk) meets() *Meeting {
-	if w.op.Def == ops.BatchNormDef {
-		return w.batchNorm()
+	if w.op.Def.Rules.PerPart {
+		return w.statistics()
 	}
 	for f, parts := range w.parts {
 		if parts == nil || w.whole(f) && w.filled(f) {
@@ -435,14 +434,15 @@ func (w *walk) terms(f int) bool {
 	})
 }
 
-// batchNorm meets nothing where its rows are of samples and it is told by the weights which of them count, or where samples lie
+// statistics meets nothing where its rows are of samples and it is told by the weights which of them count, or where samples lie
 // along the channels alone: each of these is normalised by itself.
-func (w *walk) batchNorm() *Meeting {
+func (w *walk) statistics() *Meeting {
+	counts := w.op.Def.Rules.Counts
 	for f, parts := range w.parts {
 		if parts == nil || slices.Contains(w.rule.In[0][1], f) {
 			continue
 		}
-		if len(w.op.In) < 4 || !slices.Contains(w.rule.In[0][0], f) || !w.whole(f) || !hasSamples(w.s.at[w.op.In[0]][0]) || !w.null[f][3] {
+		if counts == 0 || len(w.op.In) <= counts || !slices.Contains(w.rule.In[0][0], f) || !w.whole(f) || !hasSamples(w.s.at[w.op.In[0]][0]) || !w.null[f][counts] {
 			return &Meeting{w.op, "takes statistics of the batch"}
 		}
 	}

@@ -269,10 +269,10 @@ func note(p layout.Plan, op *ir.Op) string {
 // order of the rows of a contraction does not matter. Recurrent layers, which are time-major, need it.
 func (a *annotator) reorder() int {
 	return a.c.Rewrite(a.f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		if op.Def != ops.MatMulDef || len(op.In[0].Type.Dims) != 2 || len(op.In[1].Type.Dims) != 2 {
+		at, ok := ops.AsMatMul(op)
+		if !ok || len(op.In[0].Type.Dims) != 2 || len(op.In[1].Type.Dims) != 2 {
 			return nil
 		}
-		at := op.Attrs.(ops.MatMulAttrs)
 		x, y := rowsOf(op.In[0]), rowsOf(op.In[1])
 		if !at.TransA || at.TransB || x == nil || y == nil {
 			return nil

@@ -26,7 +26,7 @@ func (l *lossBuilder) right(sum, count *ir.Value) {
 
 // bare is v before reshapes, repetitions and changes of type.
 func bare(v *ir.Value) *ir.Value {
-	for v.Op != nil && (v.Op.Def == ops.ReshapeDef || v.Op.Def == ops.ExpandDef || v.Op.Def == ops.CastDef && v.Op.In[0].Type.DType != dtype.Bool) {
+	for m := v.Moved(); m == ir.Keeps || m == ir.Repeats || m == ir.Casts && v.Op.In[0].Type.DType != dtype.Bool; m = v.Moved() {
 		v = v.Op.In[0]
 	}
 	return v
@@ -34,7 +34,7 @@ func bare(v *ir.Value) *ir.Value {
 
 // summed is what v, one number, is the sum of all elements of; nil when it is none.
 func summed(v *ir.Value) *ir.Value {
-	if v = bare(v); v.Op == nil || v.Op.Def != ops.ReduceSumDef || v.Type.Elems() != 1 {
+	if v = bare(v); ops.Reduction(v.Op) != "sum" || v.Type.Elems() != 1 {
 		return nil
 	}
 	return v.Op.In[0]
@@ -44,9 +44,9 @@ func summed(v *ir.Value) *ir.Value {
 func entropy(v *ir.Value) *ir.Op {
 	switch v = bare(v); {
 	case v.Op == nil:
-	case v.Op.Def == ops.XentDef:
+	case v.Op.Def == ops.XentDef: // the one loss that counts classes
 		return v.Op
-	case v.Op.Def == ops.MulDef:
+	case v.Op.Def.Rules.Multiplies:
 		x, y := entropy(v.Op.In[0]), entropy(v.Op.In[1])
 		if x != nil && y == nil {
 			return x
@@ -68,13 +68,13 @@ func (l *lossBuilder) once(v, target *ir.Value) bool {
 		case v.Op == nil:
 			weights++
 			return v.Role == ir.Weight
-		case v.Op.Def == ops.MulDef:
+		case v.Op.Def.Rules.Multiplies:
 			return all(v.Op.In[0]) && all(v.Op.In[1])
-		case v.Op.Def == ops.CastDef && v.Op.In[0].Op != nil && v.Op.In[0].Op.Def == ops.NeDef:
+		case v.Moved() == ir.Casts && v.Op.In[0].Op != nil && v.Op.In[0].Op.Def == ops.NeDef: // a loss spells so which targets count
 			ne := v.Op.In[0].Op
 			c := bare(ne.In[1])
 			targets++
-			return bare(ne.In[0]) == target && c.Op != nil && c.Op.Def == ops.ConstDef && c.Type.Elems() == 1
+			return bare(ne.In[0]) == target && c.Op != nil && ops.Literal(c.Op) != nil && c.Type.Elems() == 1
 		}
 		return false
 	}

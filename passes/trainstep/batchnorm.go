@@ -18,11 +18,11 @@ func trainingForm(c *pass.Context, f *ir.Func) {
 	norms := 0
 	weight, reader := weightOf(f), samples.Reader(f)
 	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		if op.Def != ops.BatchNormStatDef {
+		a, ok := op.Attrs.(ops.BatchNormStatAttrs)
+		if !ok {
 			return nil
 		}
 		norms++
-		a := op.Attrs.(ops.BatchNormStatAttrs)
 		x := op.In[0]
 		attrs, n := batchOf(c, op, a.Eps, true)
 		if rows := perSample(b, reader, x, 0, weight); rows != nil {
@@ -79,7 +79,7 @@ func lone(c *pass.Context, op *ir.Op, batch int, n float64) {
 func ownBatch(c *pass.Context, f *ir.Func) {
 	weight, reader := weightOf(f), samples.Reader(f)
 	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		if op.Def != ops.BatchNormDef || len(op.In) > 3 {
+		if !op.Def.Rules.PerPart || len(op.In) > op.Def.Rules.Counts {
 			return nil
 		}
 		x := op.In[0]
@@ -107,10 +107,10 @@ func perSample(b *ir.Builder, reader *samples.Facts, x *ir.Value, d int, weight 
 // spellSync spells out the BatchNorms over the global batch, so that their reductions shard like any other.
 func spellSync(c *pass.Context, f *ir.Func) {
 	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		if op.Def != ops.BatchNormDef || !op.Attrs.(ops.BatchNormAttrs).Sync {
+		if !op.Def.Rules.PerPart || !op.Apart() {
 			return nil
 		}
-		return ops.BatchNormDef.Rules.Decompose(b, op)
+		return op.Def.Rules.Decompose(b, op)
 	})
 }
 
@@ -188,9 +188,9 @@ func repeatedBuffer(v *ir.Value) *ir.Value {
 	repeats := false
 	for v.Op != nil {
 		in := v.Op.In[0]
-		switch v.Op.Def {
-		case ops.ReshapeDef:
-		case ops.ExpandDef:
+		switch v.Moved() {
+		case ir.Keeps:
+		case ir.Repeats:
 			d, own := v.Type.Dims, in.Type.Dims
 			k := len(d) - 1
 			for k >= 0 && d[k] == own[k] { // a dim within the buffer must not repeat

@@ -89,10 +89,10 @@ func (l *lossBuilder) graph(f *ir.Func) {
 	b := l.b
 	scalar := func(v *ir.Value) *ir.Value { return ops.Reshape(b, ops.Cast(b, v, dtype.F32), nil) }
 	v := l.out
-	for v.Op != nil && (v.Op.Def == ops.ReshapeDef || v.Op.Def == ops.CastDef && v.Op.In[0].Type.DType.IsFloat()) {
+	for v.Moved() == ir.Keeps || v.Moved() == ir.Casts && v.Op.In[0].Type.DType.IsFloat() {
 		v = v.Op.In[0]
 	}
-	if v.Op != nil && v.Op.Def == ops.DivDef && v.Type.Elems() == 1 && !trained(f)[v.Op.In[1]] {
+	if v.Op != nil && v.Op.Def.Rules.Divides && v.Type.Elems() == 1 && !trained(f)[v.Op.In[1]] {
 		l.sum, l.count = scalar(v.Op.In[0]), scalar(v.Op.In[1])
 		if l.metrics {
 			l.right(l.sum, l.count)

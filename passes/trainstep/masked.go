@@ -65,7 +65,7 @@ func sized(f, twice, fourfold *ir.Func, batch int) (*bySizes, error) {
 			}
 			out.grows[i] = append(out.grows[i], g)
 		}
-		if op.Def != ops.ConstDef {
+		if ops.Literal(op) == nil {
 			continue
 		}
 		d, depends, err := constant(op, twice.Ops[i], fourfold.Ops[i], float64(batch))
@@ -236,17 +236,17 @@ func (m *masker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
 		m.of[op.Out[0]] = d
 		return nil
 	}
-	switch op.Def {
-	case ops.ExpandDef, ops.ReshapeDef:
+	switch {
+	case op.Move() == ir.Repeats, op.Move() == ir.Keeps:
 		if d, ok := m.of[op.In[0]]; ok {
 			m.of[op.Out[0]] = d
 			return nil
 		}
-	case ops.DivDef: // a divisor that is no number of samples must not be taken for a count of them
+	case op.Def.Rules.Divides: // a divisor that is no number of samples must not be taken for a count of them
 		if d, ok := m.of[op.In[1]]; ok && d.plus != 0 && op.In[1].Type.DType.IsFloat() && !m.isSized(op.In[0]) {
 			return []*ir.Value{ops.Mul(b, op.In[0], ops.Recip(b, m.value(b, d, op.In[1].Type)))}
 		}
-	case ops.MulDef:
+	case op.Def.Rules.Multiplies:
 		for i, v := range op.In {
 			other := op.In[1-i]
 			if d, ok := m.of[v]; ok && d.inverse && d.plus == 0 && other.Type.DType.IsFloat() && !m.isSized(other) {

@@ -64,8 +64,7 @@ func unsteady(f, small *ir.Func, places *bySizes, n, batch int) *ir.Op {
 		if other.Def != op.Def || !sameAttrs(op, other) {
 			return op
 		}
-		if op.Def == ops.ConstDef && op.Out[0].Type.Elems() == 1 && op.Out[0].Type.Equal(other.Out[0].Type) {
-			x := op.Attrs.(ops.ConstAttrs).Value
+		if x := ops.Literal(op); x != nil && op.Out[0].Type.Elems() == 1 && op.Out[0].Type.Equal(other.Out[0].Type) {
 			want := number(x)
 			if d, ok := places.numbers[i]; ok {
 				want = d.per*float64(n) + d.plus
@@ -73,7 +72,7 @@ func unsteady(f, small *ir.Func, places *bySizes, n, batch int) *ir.Op {
 					want = 1 / want
 				}
 			}
-			if got := number(other.Attrs.(ops.ConstAttrs).Value); !(math.Abs(got-want) <= 1e-5*math.Abs(want)) && !(math.IsNaN(got) && math.IsNaN(want)) && got != want {
+			if got := number(ops.Literal(other)); !(math.Abs(got-want) <= 1e-5*math.Abs(want)) && !(math.IsNaN(got) && math.IsNaN(want)) && got != want {
 				return op
 			}
 		}
@@ -92,13 +91,13 @@ func unsteady(f, small *ir.Func, places *bySizes, n, batch int) *ir.Op {
 func aligned(f, small *ir.Func) (*ir.Func, bool) {
 	var list []*ir.Op
 	for _, op := range small.Ops {
-		if op.Def == ops.ConstDef {
+		if ops.Literal(op) != nil {
 			list = append(list, op)
 		}
 	}
 	out := &ir.Func{Name: small.Name}
 	for _, op := range f.Ops {
-		if op.Def != ops.ConstDef {
+		if ops.Literal(op) == nil {
 			out.Ops = append(out.Ops, nil)
 			continue
 		}

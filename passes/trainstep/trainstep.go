@@ -86,7 +86,7 @@ func Run(c *pass.Context) (err error) {
 	c.Remarks, c.Lone = append(c.Remarks, made.remarks...), made.lone
 	trained, evaluated := made.step, made.eval
 	if c.Opt.NoDropout {
-		if withoutDropout(c, trained) > 0 {
+		if asUsed(c, trained) > 0 { // it is in training form, so that only dropout is left
 			c.Remark(nil, "dropout lets everything through, because a reference has other random numbers")
 		}
 	}
@@ -278,16 +278,10 @@ func Inference(c *pass.Context, f *ir.Func) (err error) {
 
 // inferenceForm removes Dropout, spells out BatchNorm over the running statistics, and notes which random numbers remain.
 func inferenceForm(c *pass.Context, f *ir.Func) {
-	c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		if op.Def == ops.BatchNormStatDef {
-			return op.Def.Rules.Decompose(b, op)
-		}
-		return nil
-	})
-	withoutDropout(c, f)
+	asUsed(c, f)
 	var drawn []string
 	for _, op := range f.Ops {
-		if name := op.Loc.String(); op.Def == ops.RandDef && !slices.Contains(drawn, name) {
+		if name := op.Loc.String(); op.Def.Rules.Draws && !slices.Contains(drawn, name) {
 			drawn = append(drawn, name)
 		}
 	}
@@ -296,17 +290,11 @@ func inferenceForm(c *pass.Context, f *ir.Func) {
 	}
 }
 
-// withoutDropout lets everything through the dropouts of f, and counts them.
-func withoutDropout(c *pass.Context, f *ir.Func) int {
+// asUsed replaces the ops of f that are others when a model is used and not trained, dropout by what it reads, and counts them.
+func asUsed(c *pass.Context, f *ir.Func) int {
 	n := c.Rewrite(f, func(b *ir.Builder, op *ir.Op) []*ir.Value {
-		switch op.Def {
-		case ops.DropoutDef:
-			return []*ir.Value{op.In[0]}
-		case ops.AttentionDef:
-			if a := op.Attrs.(ops.AttentionAttrs); a.P > 0 {
-				a.P, a.Seed = 0, 0
-				return slices.Clone(b.EmitN(op.Def, a, op.In[:4]...))
-			}
+		if used := op.Def.Rules.Inference; used != nil {
+			return slices.Clone(used(b, op))
 		}
 		return nil
 	})

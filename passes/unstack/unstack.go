@@ -65,7 +65,7 @@ func columns(op *ir.Op) int { return op.Out[0].Type.Dims[len(op.Out[0].Type.Dims
 
 // parts is the number of parts that op, a product with a parameter, is read in; 0 when it is no such thing.
 func parts(f *ir.Func, op *ir.Op, uses map[*ir.Value][]*ir.Op, tp int) int {
-	if op.Def != ops.MatMulDef || !own(op.In[1], uses, 2) || len(op.In) > 2 && op.In[2] != nil && !own(op.In[2], uses, 1) {
+	if !isMatMul(op) || !own(op.In[1], uses, 2) || len(op.In) > 2 && op.In[2] != nil && !own(op.In[2], uses, 1) {
 		return 0
 	}
 	n := columns(op)
@@ -75,6 +75,12 @@ func parts(f *ir.Func, op *ir.Op, uses map[*ir.Value][]*ir.Op, tp int) int {
 		}
 	}
 	return 0
+}
+
+// isMatMul reports whether op is the product that linear layers are, whose columns are what is taken apart.
+func isMatMul(op *ir.Op) bool {
+	_, ok := ops.AsMatMul(op)
+	return ok
 }
 
 // own reports whether v is a parameter of so many dims with one reader.
@@ -112,7 +118,7 @@ func through(op *ir.Op, dim, n int) (to, part int) {
 	case ops.TransposeAttrs:
 		return slices.Index(a.Perm, dim), -1
 	case nil:
-		if n <= mostAdded && (op.Def == ops.AddDef || op.Def == ops.MulDef) { // of an adapter, which comes as one
+		if n <= mostAdded && (op.Def.Rules.Adds || op.Def.Rules.Multiplies) { // of an adapter, which comes as one
 			return dim, -1
 		}
 	case ops.SliceAttrs:
@@ -146,7 +152,7 @@ type unstacker struct {
 func (u *unstacker) prepare() {
 	uses := u.f.Uses()
 	for _, op := range u.f.Ops {
-		if op.Def == ops.MatMulDef && u.found[op.In[1].Name] > 0 {
+		if isMatMul(op) && u.found[op.In[1].Name] > 0 {
 			u.apart[op] = followed(u.f, op.Out[0], len(op.Out[0].Type.Dims)-1, u.found[op.In[1].Name], uses)
 		}
 	}
@@ -195,7 +201,7 @@ func (u *unstacker) conflict() bool {
 func (u *unstacker) params() {
 	transposed := map[*ir.Value]bool{}
 	for _, op := range u.f.Ops {
-		if op.Def == ops.MatMulDef {
+		if isMatMul(op) {
 			transposed[op.In[1]] = op.Attrs.(ops.MatMulAttrs).TransB
 		}
 	}
@@ -245,10 +251,7 @@ func (u *unstacker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
 		}
 		return u.view(b, op)
 	}
-	if op.Def == ops.AttentionDef {
-		return u.heads(b, op)
-	}
-	return nil
+	return u.heads(b, op)
 }
 
 // product makes one product of each part.
@@ -326,6 +329,9 @@ func (u *unstacker) added(b *ir.Builder, op *ir.Op) []*ir.Value {
 
 // heads repeats the heads of keys and values where the heads of the queries divide over tp and theirs do not.
 func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
+	if op.Def != ops.AttentionDef { // the one op with heads of two numbers
+		return nil
+	}
 	a, tp, dim := op.Attrs.(ops.AttentionAttrs), u.c.Opt.TP, 1
 	if a.Layout == "bshd" {
 		dim = 2
