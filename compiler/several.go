@@ -45,7 +45,7 @@ func generate(ctx context.Context, o *Options, results ...*Result) error {
 	var err error
 	if o.Pass.Traits().Device {
 		src, m, err = generateGPU(ctx, o, results...)
-	} else if src, err = rank.Generate("prog0", rank.Target{}, programs(results...)...); err == nil {
+	} else if src, err = rank.Generate("prog0", rank.Target{Options: results[0].Context.Opt}, programs(results...)...); err == nil {
 		m, err = manifest(o, src, results...)
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ type Manifest struct {
 	Gtc         string            `json:"gtc"`   // version of the compiler
 	Model       string            `json:"model"` // base name of the ONNX file
 	ModelSum    string            `json:"model_sha256"`
-	Target      string            `json:"target"`        // cpu or cuda
+	Target      string            `json:"target"`        // as --target has it
 	GPU         *GPU              `json:"gpu,omitempty"` // of target cuda
 	Mesh        []Axis            `json:"mesh"`
 	Ranks       int               `json:"ranks"`

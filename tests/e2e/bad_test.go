@@ -72,7 +72,7 @@ func TestBadModels(t *testing.T) {
 		{"loss", mlp, []string{"--loss", "crossentropy"}, []string{"crossentropy", "cross_entropy"}},
 		{"optimizer", mlp, []string{"--optimizer", "adam2"}, []string{"adam2", "adamw"}},
 		{"unknown flag", mlp, []string{"--learning-rate", "1"}, []string{"--learning-rate"}},
-		{"target", mlp, []string{"--target", "gpu"}, []string{`--target "gpu"`, "cpu or cuda"}},
+		{"target", mlp, []string{"--target", "gpu"}, []string{`--target "gpu"`, "it is cpu"}},
 		{"old chip", mlp, []string{"--target", "cuda", "--arch", "sm_50"}, []string{"--arch sm_50", "sm_80 or later"}},
 		{"no chip", mlp, []string{"--target", "cuda", "--arch", "volta"}, []string{`--arch "volta"`, "sm_80"}},
 		{"chip of the cpu", mlp, []string{"--arch", "sm_90"}, []string{"--arch", "--target cuda"}},
