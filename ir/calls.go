@@ -76,15 +76,28 @@ func (c *Call) String() string {
 	return b.String()
 }
 
-// refs lists values; within also tells which others they are parts of.
-func refs(list []*Value, within bool) string {
+// refs lists values; of those that are written, with what schedule decided about their memory.
+func refs(list []*Value, written bool) string {
 	parts := make([]string, len(list))
 	for i, v := range list {
-		if parts[i] = ref(v); within && v.Within != nil {
+		if parts[i] = ref(v); written && v.Within != nil {
 			parts[i] += " in " + ref(v.Within)
+		}
+		if written && v.Alone {
+			parts[i] += " alone"
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// Unschedule takes back what schedule decided.
+func (f *Func) Unschedule() {
+	f.Calls = nil
+	for _, op := range f.Ops {
+		for _, v := range op.Out {
+			v.Within, v.Alone = nil, false
+		}
+	}
 }
 
 // cloneCalls copies calls, with the values that m has for theirs.
@@ -173,7 +186,7 @@ func (p *parser) work() Work {
 	return w
 }
 
-// operands reads values in parentheses; results may lie within others.
+// operands reads values in parentheses; results may lie within others, or alone.
 func (p *parser) operands(results bool) []*Value {
 	p.want("(")
 	var list []*Value
@@ -189,6 +202,9 @@ func (p *parser) operands(results bool) []*Value {
 				p.fail("%%%s cannot lie within %%%s", v.Name, in.Name)
 			}
 			v.Within = in
+		}
+		if results && p.try("alone") {
+			v.Alone = true
 		}
 	}
 	return list

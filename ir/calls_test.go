@@ -36,7 +36,7 @@ func @step(%x: f32[4,8] &0, %w: f32[8,8] param &128, %p: f32[8] param &384) {
   4: @5 (%r, %w) -> (%m in %c)
   5: @6/2 (%m, %r) -> (%c)
   6: @7 (%p, %g) -> (%a) + @8 (%g, %k) -> (%b) after 2
-  7: @9 (%b) -> (%d); @10 (%d) -> (%e)
+  7: @9 (%b) -> (%d alone); @10 (%d) -> (%e)
   8: @11/1 (%d, %e) -> (%z)
   9: @11/2 (%d, %e) -> (%z)
 }
@@ -117,7 +117,7 @@ func renumbered(l []ir.Call, gone int) []ir.Call {
 func TestPlacesNotice(t *testing.T) {
 	cases := []struct{ name, change, to, want string }{
 		{"a value over one that is still read", "%r = relu %h : f32[4,8] &640", "%r = relu %h : f32[4,8] &192", "call 4, @5 (%r, %w) -> (%m in %c), reads %w &128, where there is %r"},
-		{"over what a collective works on", "%r = relu %h : f32[4,8] &640", "%r = relu %h : f32[4,8] &576", "call 3, @4 (%h) -> (%r), writes %r &576, which collective 2 still needs for %s"},
+		{"over what a collective works on", "%r = relu %h : f32[4,8] &640", "%r = relu %h : f32[4,8] &576", "call 3, @4 (%h) -> (%r), writes %r &576, which collective 2 still needs for %g: no call has waited for it"},
 		{"over an assembly that has begun", "%k = const {value=f32[8](1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0)} : f32[8] &1024", "%k = const {value=f32[8](1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0)} : f32[8] &896", "%c"},
 		{"over a constant", "%z = concat %d, %e : f32[16] &1280", "%z = concat %d, %e : f32[16] &1024", "call 8, @11/1 (%d, %e) -> (%z), writes %z &1024 over the constant %k"},
 		{"two of one launch", "%b = mul %v, %k : f32[8] &1088 @8", "%b = mul %v, %k : f32[8] &384 @8", "writes %b &384 twice at once"},

@@ -78,6 +78,7 @@ type Value struct {
 	Data     bool          // depends on what is read from the data set; set with Sharding, no part of the text form
 	Offset   int           // byte offset in the arena, set by memplan; NoOffset before
 	Within   *Value        // the assembly of which it is made as a part, set by schedule; nil where it has memory of its own
+	Alone    bool          // its memory is its own from the function's begin to its end, set by schedule: its calls may be put off
 }
 
 // NoOffset marks a value that has no place in the arena (yet).

@@ -139,11 +139,20 @@ func (m *memory) call(c *Call) error {
 		}
 	}
 	if c.On != "" {
-		for _, v := range append(slices.Clone(c.Work[0].Read), c.Work[0].Write...) {
-			m.flying[m.at] = append(m.flying[m.at], place(v))
-		}
+		m.fly(&c.Work[0])
 	}
 	return nil
+}
+
+// fly notes what a collective works on while it is on its way. An all_reduce has copied what it reads into its results.
+func (m *memory) fly(w *Work) {
+	busy := slices.Clone(w.Write)
+	if w.Write == nil || w.Write[0].Op.Def.Rules.Collective != "all_reduce" {
+		busy = append(busy, w.Read...)
+	}
+	for _, v := range busy {
+		m.flying[m.at] = append(m.flying[m.at], place(v))
+	}
 }
 
 // reads checks that what w reads is where it was written.

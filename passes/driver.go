@@ -124,6 +124,11 @@ func clearedBy(table []pass.Pass, facts pass.Prop) string {
 func runRow(c *pass.Context, p pass.Pass) error {
 	before, options := snapshot(c.Module), fmt.Sprintf("%+v", *c.Opt)
 	c.Pass = p.Name
+	if p.Clears&pass.Scheduled != 0 {
+		for _, f := range c.Module.Funcs {
+			f.Unschedule()
+		}
+	}
 	if err := runOne(c, p, before); err != nil {
 		return err
 	}

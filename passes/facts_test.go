@@ -48,17 +48,25 @@ var holds = map[pass.Prop]func(p *pass.Context) string{
 			return ""
 		})
 	},
-	pass.Planned: func(p *pass.Context) string {
-		outs, places := map[*ir.Func]map[int][]*ir.Value{}, map[*ir.Func]map[*ir.Value]group.Place{}
+	pass.Scheduled: func(p *pass.Context) string {
 		for _, f := range p.Module.Funcs {
-			outs[f], places[f] = group.Outputs(f), group.Places(f)
+			if f.Calls == nil {
+				return "@" + f.Name + " has no calls"
+			}
+		}
+		return ""
+	},
+	pass.Planned: func(p *pass.Context) string {
+		outs := map[*ir.Func]map[int][]*ir.Value{}
+		for _, f := range p.Module.Funcs {
+			outs[f] = group.Outputs(f)
 		}
 		return each(p, func(f *ir.Func, op *ir.Op) string {
 			for _, v := range append(slices.Clone(outs[f][op.Group]), op.In...) {
 				if v == nil || v.Op != nil && v.Op.Group != op.Group {
 					continue // seen where it is made
 				}
-				if _, within := places[f][v]; v.Offset == ir.NoOffset && !within && (v.Op == nil || slices.Contains(outs[f][op.Group], v)) {
+				if v.Offset == ir.NoOffset && (v.Op == nil || slices.Contains(outs[f][op.Group], v)) {
 					return fmt.Sprintf("%%%s has no place in the arena", v.Name)
 				}
 			}

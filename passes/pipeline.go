@@ -17,6 +17,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/precision"
 	"github.com/gtc-compiler/gtc/passes/recognize"
 	"github.com/gtc-compiler/gtc/passes/rows"
+	"github.com/gtc-compiler/gtc/passes/schedule"
 	"github.com/gtc-compiler/gtc/passes/shard"
 	"github.com/gtc-compiler/gtc/passes/simplify"
 	"github.com/gtc-compiler/gtc/passes/spmd"
@@ -26,11 +27,14 @@ import (
 	"github.com/gtc-compiler/gtc/passes/unstack"
 )
 
+// unplanned are the facts that do not hold of a module whose ops change.
+const unplanned = pass.Grouped | pass.Scheduled | pass.Planned
+
 // remade are the facts that do not hold of values and ops that are new.
-const remade = pass.Sharded | pass.Ordered | pass.Grouped | pass.Planned
+const remade = pass.Sharded | pass.Ordered | unplanned
 
 // Finished are the facts of a program of which code is made.
-const Finished = pass.HasUpdate | pass.Local | pass.Ordered | pass.Grouped | pass.Planned
+const Finished = pass.HasUpdate | pass.Local | pass.Ordered | unplanned
 
 // Table is the pipeline. Options choose parameters of passes, never their order.
 var Table = []pass.Pass{
@@ -64,13 +68,15 @@ var Table = []pass.Pass{
 		Why: "how sums over time are added up is told only to reproducible programs, when all of them are explicit"},
 	{Name: "compress", Run: compress.Run, Needs: pass.Local, Clears: remade,
 		Why: "what is sent instead of a gradient is ordinary ops and smaller reductions, which overlap buckets"},
-	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered, Clears: pass.Grouped | pass.Planned,
+	{Name: "overlap", Run: overlap.Run, Needs: pass.Local, Makes: pass.Ordered, Clears: unplanned,
 		Why: "fuse keeps the order of collectives, which are barriers between kernels"},
-	{Name: "epilogue", Run: epilogue.Run, Needs: pass.Ordered, Clears: pass.Grouped | pass.Planned,
+	{Name: "epilogue", Run: epilogue.Run, Needs: pass.Ordered, Clears: unplanned,
 		Why: "products of a GPU take over what follows them before fuse finds it a kernel"},
-	{Name: "fuse", Run: fuse.Run, Needs: pass.Ordered, Makes: pass.Grouped, Clears: pass.Planned,
+	{Name: "fuse", Run: fuse.Run, Needs: pass.Ordered, Makes: pass.Grouped, Clears: pass.Scheduled | pass.Planned,
 		Why: "after collectives, which are fusion barriers"},
-	{Name: "memplan", Run: memplan.Run, Needs: pass.Grouped, Makes: pass.Planned,
+	{Name: "schedule", Run: schedule.Run, Needs: pass.Grouped, Makes: pass.Scheduled, Clears: pass.Planned,
+		Why: "what runs, in which order, and waits for what: memory is planned for that and for nothing else"},
+	{Name: "memplan", Run: memplan.Run, Needs: pass.Scheduled, Makes: pass.Planned,
 		Why: "one arena, every buffer an offset; the peak is known before anything runs"},
 }
 

@@ -157,6 +157,7 @@ func (x *tour) funcs() template.FuncMap {
 		"kernel":  x.kernel,
 		"call":    x.call,
 		"memory":  x.memory,
+		"calls":   x.calls,
 		"located": x.located,
 	}
 }
@@ -267,6 +268,12 @@ func (x *tour) groups() string {
 	}
 	out[0] = fmt.Sprintf("%5s %-30s %s", "group", "ops", "what it stores")
 	return fence(out)
+}
+
+// calls is what @step does when it runs.
+func (x *tour) calls() string {
+	_, text, _ := strings.Cut(x.step().String(), "} calls {")
+	return fence(strings.Split("calls {"+strings.TrimRight(text, "\n"), "\n"))
 }
 
 // file reads a generated file of the program.

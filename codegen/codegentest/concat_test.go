@@ -7,8 +7,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
-	"github.com/gtc-compiler/gtc/passes/fuse"
-	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -64,10 +62,7 @@ func TestTemplatesWriteIntoConcat(t *testing.T) {
 		}
 	}
 	c := &pass.Context{Module: m, Opt: &pass.Options{}}
-	if err := fuse.Run(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := memplan.Run(c); err != nil {
+	if err := planned(c); err != nil {
 		t.Fatal(err)
 	}
 	within := 0

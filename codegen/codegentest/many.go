@@ -21,8 +21,6 @@ import (
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
-	"github.com/gtc-compiler/gtc/passes/fuse"
-	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -138,13 +136,7 @@ func (j *Job) prepare(t rank.Target) {
 	if c.Opt == nil {
 		c.Opt = &pass.Options{}
 	}
-	if j.Err = fuse.Run(c); j.Err != nil {
-		return
-	}
-	if j.Err = j.Module.Verify(); j.Err != nil {
-		return
-	}
-	if j.Err = memplan.Run(c); j.Err != nil {
+	if j.Err = planned(c); j.Err != nil {
 		return
 	}
 	j.plan = c.Plan

@@ -21,6 +21,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/fuse"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/passes/schedule"
 )
 
 // runner is the main program: it fills the arena from stdin's file, runs each function and writes the arena after
@@ -63,6 +64,19 @@ func main() {
 }
 `
 
+// planned takes the module through the passes from fuse on, and verifies it behind each.
+func planned(c *pass.Context) error {
+	for _, run := range []func(*pass.Context) error{fuse.Run, schedule.Run, memplan.Run} {
+		if err := run(c); err != nil {
+			return err
+		}
+		if err := c.Module.Verify(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Run fuses, plans, prints, builds and executes every function of m; args gives the contents of parameters by
 // function and name. It returns the results of each function, by position. dir is a scratch folder.
 func Run(m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[string][]*ir.Array, error) {
@@ -72,13 +86,7 @@ func Run(m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[st
 // RunOn does what Run does for a target whose programs run on this processor.
 func RunOn(o *pass.Options, m *ir.Module, dir string, args map[string]map[string]*ir.Array) (map[string][]*ir.Array, error) {
 	c := &pass.Context{Module: m, Opt: o}
-	if err := fuse.Run(c); err != nil {
-		return nil, err
-	}
-	if err := m.Verify(); err != nil {
-		return nil, err
-	}
-	if err := memplan.Run(c); err != nil {
+	if err := planned(c); err != nil {
 		return nil, err
 	}
 	src, err := rank.Generate("prog0", rank.Target{Options: o}, rank.Program{Module: m, Plan: c.Plan})

@@ -6,7 +6,6 @@ import (
 
 	gpuprint "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 )
 
@@ -31,24 +30,21 @@ func (a *touched) conflicts(b *touched) bool {
 	return overlap(a.writes, b.writes) || overlap(a.writes, b.reads) || overlap(a.reads, b.writes)
 }
 
-// touches is the memory of a group's operands and of its results: outs, or all that a template makes.
-func (g *generator) touches(grp group.Group, outs []*ir.Value) touched {
+// touches is the memory of what w reads and writes.
+func touches(w *ir.Work) touched {
 	var t touched
-	for _, v := range grp.Inputs() {
-		t.reads = append(t.reads, g.spanOf(v))
+	for _, v := range w.Read {
+		t.reads = append(t.reads, spanOf(v))
 	}
-	if op := grp.Ops[0]; len(grp.Ops) == 1 {
-		outs = op.Out
-	}
-	for _, v := range outs {
-		t.writes = append(t.writes, g.spanOf(v))
+	for _, v := range w.Write {
+		t.writes = append(t.writes, spanOf(v))
 	}
 	return t
 }
 
-func (g *generator) spanOf(v *ir.Value) span {
-	if p, within := g.places[v]; within {
-		v = p.In
+func spanOf(v *ir.Value) span {
+	if v.Within != nil {
+		v = v.Within
 	}
 	return span{v.Offset, v.Offset + v.Type.Bytes()}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/fuse"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/passes/schedule"
 )
 
 // stage is one stage's forward and backward: what fwd.0 received, bwd.0 sends on, seen in other dims.
@@ -33,11 +34,10 @@ func calls(t *testing.T, text string) (*ir.Func, []call, error) {
 		t.Fatal(err)
 	}
 	c := &pass.Context{Module: m, Opt: &pass.Options{}, Slots: 2}
-	if err := fuse.Run(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := memplan.Run(c); err != nil {
-		t.Fatal(err)
+	for _, run := range []func(*pass.Context) error{fuse.Run, schedule.Run, memplan.Run} {
+		if err := run(c); err != nil {
+			t.Fatal(err)
+		}
 	}
 	g := &generator{m: m, plan: c.Plan, kernels: map[string]string{}, params: map[string]int{}, launch: launchers{names: map[string]string{}, count: map[string]int{}}}
 	list, err := g.function(m.Func("bwd.0"))

@@ -72,9 +72,9 @@ type comm struct {
 }
 
 type generator struct {
-	places  map[*ir.Value]group.Place // of the function at hand: what templates write into an assembly
 	m       *ir.Module
 	f       *ir.Func
+	groups  map[int]group.Group // of f, by number
 	plan    pass.Plan
 	stash   bool              // some of the memory has several copies
 	kernels map[string]string // text without name -> name
@@ -119,10 +119,7 @@ func Generate(pkg string, t Target, programs ...Program) (*Source, error) {
 			}
 			src.makers(calls)
 			src.Launches[f.Name+p.Name] = ownLaunches(calls)
-			for v, p := range g.places {
-				src.Makers[v] = group.Impl(v.Op).Template + " within " + p.In.Name
-				src.Makers[p.In] = group.Impl(v.Op).Template
-			}
+			src.within(f)
 			text, err := g.printCalls(pkg, f.Name, identifier(f.Name)+p.Name, calls)
 			if err != nil {
 				return nil, err
@@ -167,6 +164,18 @@ func (src *Source) makers(calls []call) {
 	}
 }
 
+// within records what makes the values that are parts of others, and those.
+func (src *Source) within(f *ir.Func) {
+	for _, op := range f.Ops {
+		for _, v := range op.Out {
+			if v.Within != nil {
+				src.Makers[v] = group.Impl(op).Template + " within " + v.Within.Name
+				src.Makers[v.Within] = group.Impl(op).Template
+			}
+		}
+	}
+}
+
 // header declares the kernels.
 func (g *generator) header() []byte {
 	var b bytes.Buffer
@@ -180,50 +189,25 @@ func (g *generator) header() []byte {
 
 // function lists the calls of f.
 func (g *generator) function(f *ir.Func) ([]call, error) {
-	g.f = f
-	outs := group.Outputs(f)
-	g.places = group.Places(f)
-	var calls []call
-	inflight := map[*ir.Value]int{} // result of a collective -> its call
-	list := group.List(f)
-	landed := map[int][]*ir.Value{} // position of a group -> results of collectives that must be over
-	for pos, at := range group.Landings(list) {
-		landed[at] = append(landed[at], list[pos].Ops[0].Out...)
+	if f.Calls == nil {
+		return nil, fmt.Errorf("BUG: @%s has no calls", f.Name)
 	}
-	for pos, grp := range list {
-		more, err := g.group(grp, outs[grp.ID])
+	g.f, g.groups = f, map[int]group.Group{}
+	for _, grp := range group.List(f) {
+		g.groups[grp.ID] = grp
+	}
+	var calls []call
+	for i := range f.Calls {
+		w := &f.Calls[i].Work[0]
+		c, err := g.work(w)
 		if err != nil {
 			return nil, err
 		}
-		var wait []int
-		for _, v := range append(grp.Inputs(), landed[pos]...) {
-			if i, ok := inflight[v]; ok && !slices.Contains(wait, i) {
-				wait = append(wait, i)
-			}
-		}
-		for _, w := range wait { // once waited for, a collective is over
-			for v, i := range inflight {
-				if i == w {
-					delete(inflight, v)
-				}
-			}
-		}
-		if len(more) == 0 { // an assembly whose parts were all made in it
-			continue
-		}
-		slices.Sort(wait)
-		more[0].wait = wait
-		if more[0].comm != nil {
-			for _, v := range grp.Ops[0].Out {
-				inflight[v] = len(calls)
-			}
-		}
+		c.wait = slices.Clone(f.Calls[i].Wait)
 		if g.gpu != nil {
-			for i := range more {
-				more[i].touched = g.touches(grp, outs[grp.ID])
-			}
+			c.touched = touches(w)
 		}
-		calls = append(calls, more...)
+		calls = append(calls, c)
 	}
 	if g.gpu != nil {
 		return g.batched(calls)
@@ -231,35 +215,35 @@ func (g *generator) function(f *ir.Func) ([]call, error) {
 	return calls, nil
 }
 
-// group makes the calls of one group: none where all its work is done by others.
-func (g *generator) group(grp group.Group, outs []*ir.Value) ([]call, error) {
+// work makes the call that does w.
+func (g *generator) work(w *ir.Work) (call, error) {
+	grp := g.groups[w.Group]
 	op := grp.Ops[0]
 	if op.Def.Rules.Collective != "" {
 		cm, err := g.collective(op)
-		return []call{{name: op.Out[0].Name + " = " + op.Def.Name, loc: op.Loc.String(), comm: cm, out: op.Out}}, err
+		return call{name: op.Out[0].Name + " = " + op.Def.Name, loc: op.Loc.String(), comm: cm, out: op.Out}, err
 	}
 	impl := group.Impl(op)
 	switch impl.Kind {
 	case kir.Template:
-		cl, err := g.templateCall(op, impl)
-		return []call{cl}, err
+		return g.templateCall(op, impl)
 	case kir.Assemble:
-		return g.assemble(op, impl)
+		return g.assemble(op, impl, w.Part)
 	case kir.None:
-		return nil, ir.Errorf(op.Loc, "the %s target has no kernel for %s", g.on.Traits().Title, op)
+		return call{}, ir.Errorf(op.Loc, "the %s target has no kernel for %s", g.on.Traits().Title, op)
 	}
-	built, err := kernel.Build(grp, outs)
+	built, err := kernel.Build(grp, w.Write)
 	if err != nil {
-		return nil, err
+		return call{}, err
 	}
 	last := grp.Ops[len(grp.Ops)-1]
 	cl, err := g.kernelCall(built.Kernel, kernelName(grp), last.Loc.String(), built.Args)
 	if err != nil {
-		return nil, ir.Errorf(op.Loc, "%v", err)
+		return call{}, ir.Errorf(op.Loc, "%v", err)
 	}
-	cl.name = valueNames(outs) + " = " + cl.fn
-	cl.loc, cl.out = last.Loc.String(), outs
-	return []call{cl}, nil
+	cl.name = valueNames(w.Write) + " = " + cl.fn
+	cl.loc, cl.out = last.Loc.String(), w.Write
+	return cl, nil
 }
 
 func valueNames(vs []*ir.Value) string {
@@ -334,7 +318,7 @@ func (g *generator) templateCall(op *ir.Op, impl kir.Impl) (call, error) {
 		}
 		cl.args = append(cl.args, arg{offset: g.looseOperand(op, impl, i, all[i], &cl)})
 	}
-	cl.out = slices.DeleteFunc(slices.Clone(cl.out), func(v *ir.Value) bool { _, within := g.places[v]; return within })
+	cl.out = slices.DeleteFunc(slices.Clone(cl.out), func(v *ir.Value) bool { return v.Within != nil })
 	if g.gpu != nil {
 		return cl, g.gpuTemplate(op, impl, &cl)
 	}
@@ -369,7 +353,7 @@ func (g *generator) looseOperand(op *ir.Op, impl kir.Impl, i int, v *ir.Value, c
 	src, acc, ok := v, kir.Access{}, false
 	if i < len(op.In) {
 		src, acc, ok = group.Loose(op, impl, i)
-	} else if p, within := g.places[v]; within {
+	} else if p, within := group.Within(v); within {
 		src, acc, ok = p.In, p.Access, true
 	}
 	if !ok {
@@ -383,42 +367,24 @@ func (g *generator) looseOperand(op *ir.Op, impl kir.Impl, i int, v *ir.Value, c
 	return src.Offset + acc.Offset*src.Type.DType.Size()
 }
 
-// assemble copies each operand into its box, after filling the result when the boxes leave gaps.
-func (g *generator) assemble(op *ir.Op, impl kir.Impl) ([]call, error) {
+// assemble fills the result of an assembly, or copies an operand into its box.
+func (g *generator) assemble(op *ir.Op, impl kir.Impl, part int) (call, error) {
 	out := op.Out[0]
-	var calls []call
-	add := func(k *kir.Kernel, name string, args ...kernel.Arg) error {
-		k.Collapse()
-		cl, err := g.kernelCall(k, name, op.Loc.String(), args)
-		if err != nil {
-			return ir.Errorf(op.Loc, "%v", err)
+	k, name, args := fillKernel(out, impl.Fill), "fill", []kernel.Arg{{Value: out}}
+	if part != ir.PartFill {
+		var err error
+		if k, args, err = boxKernel(op, part-1); err != nil {
+			return call{}, err
 		}
-		cl.name, cl.loc, cl.out = out.Name+" = "+cl.fn, op.Loc.String(), op.Out
-		calls = append(calls, cl)
-		return nil
+		name = op.Def.Name
 	}
-	covered := 0
-	for _, v := range op.In {
-		covered += v.Type.Elems()
+	k.Collapse()
+	cl, err := g.kernelCall(k, name, op.Loc.String(), args)
+	if err != nil {
+		return call{}, ir.Errorf(op.Loc, "%v", err)
 	}
-	if covered < out.Type.Elems() {
-		if err := add(fillKernel(out, impl.Fill), "fill", kernel.Arg{Value: out}); err != nil {
-			return nil, err
-		}
-	}
-	for i, v := range op.In {
-		if _, within := g.places[group.Alias(v)]; within {
-			continue
-		}
-		k, args, err := boxKernel(op, i)
-		if err != nil {
-			return nil, err
-		}
-		if err := add(k, op.Def.Name, args...); err != nil {
-			return nil, err
-		}
-	}
-	return calls, nil
+	cl.name, cl.loc, cl.out = out.Name+" = "+cl.fn, op.Loc.String(), op.Out
+	return cl, nil
 }
 
 func newKernel(dims []int) *kir.Kernel {

@@ -1,6 +1,8 @@
 package group
 
 import (
+	"slices"
+
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
@@ -11,49 +13,16 @@ type Place struct {
 	Access kir.Access
 }
 
-// Places finds the results of templates that can be written straight into the assembly (a concat) that is their
-// only reader: the template takes strides for the result, the strides of the box fit, and the boxes leave no gap to
-// fill. memplan gives such a value no memory, and codegen/rank no copy.
-func Places(f *ir.Func) map[*ir.Value]Place {
-	readers := map[*ir.Value]int{}
-	for _, op := range f.Ops {
-		if op.Group == 0 {
-			continue
-		}
-		for _, v := range op.In {
-			if v != nil {
-				src, _, _ := Resolve(v)
-				readers[src]++
-			}
-		}
+// Within is the place of a value that is made as a part of another; ok is false where it has memory of its own.
+func Within(v *ir.Value) (p Place, ok bool) {
+	if v.Within == nil {
+		return p, false
 	}
-	keep := map[*ir.Value]bool{}
-	for _, r := range f.Results {
-		src, _, _ := Resolve(r.Value)
-		readers[src]++
-		keep[src] = keep[src] || r.Updates != nil // it may be made in place of what is still read
+	at, ok := PlaceIn(v, v.Within.Op)
+	if !ok {
+		panic("BUG: " + v.Name + " cannot be made within " + v.Within.Name)
 	}
-	out := map[*ir.Value]Place{}
-	for _, op := range f.Ops {
-		if op.Group == 0 || Impl(op).Kind != kir.Assemble || keep[op.Out[0]] || !covered(op) {
-			continue
-		}
-		for i, v := range op.In {
-			if src, at, ok := placed(op, i, v); ok && readers[src] == 1 {
-				out[src] = Place{op.Out[0], at}
-			}
-		}
-	}
-	return out
-}
-
-// covered reports whether the boxes of an assembly leave no gap.
-func covered(op *ir.Op) bool {
-	n := 0
-	for _, v := range op.In {
-		n += v.Type.Elems()
-	}
-	return n == op.Out[0].Type.Elems()
+	return Place{v.Within, at}, true
 }
 
 // BoxAccess is where operand i of an assembly goes in its result, over the operand's dims.
@@ -69,23 +38,29 @@ func BoxAccess(op *ir.Op, i int) kir.Access {
 	return at
 }
 
-// placed is the template result that operand i of assembly op is another shape of, and its place.
-func placed(op *ir.Op, i int, v *ir.Value) (src *ir.Value, at kir.Access, ok bool) {
-	src = Alias(v)
-	if src.Op == nil || src.Op.Group == 0 || Impl(src.Op).Kind != kir.Template {
-		return nil, at, false
+// under is what v is a view of, whatever view.
+func under(v *ir.Value) *ir.Value {
+	for Virtual(v) {
+		v = v.Op.In[0]
 	}
-	places := Impl(src.Op).Loose[len(src.Op.In)+src.Index]
-	if places == nil {
-		return nil, at, false
+	return v
+}
+
+// PlaceIn is where a template's result, of which an operand of assembly op is another shape, goes in op's result; ok is false
+// where the template cannot write it there.
+func PlaceIn(v *ir.Value, op *ir.Op) (at kir.Access, ok bool) {
+	i := slices.IndexFunc(op.In, func(o *ir.Value) bool { return under(o) == v && Alias(o) == v })
+	places := Impl(v.Op).Loose[len(v.Op.In)+v.Index]
+	if places == nil || i < 0 {
+		return at, false
 	}
-	if at, ok = BoxAccess(op, i).Reshape(src.Type.Dims); !ok {
-		return nil, at, false
+	if at, ok = BoxAccess(op, i).Reshape(v.Type.Dims); !ok {
+		return at, false
 	}
 	for d, p := range places {
 		if p < 0 && at.Dims[d] > 1 && at.Strides[d] != 1 {
-			return nil, at, false
+			return at, false
 		}
 	}
-	return src, at, true
+	return at, true
 }

@@ -7,13 +7,12 @@ import (
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/passes/pass"
-	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // block is a stretch of memory: one value's buffer, or the buffers of a collective's tensors side by side.
 type block struct {
 	bytes       int
-	first, last int // positions of groups between which it holds something
+	first, last int // calls between which it holds something
 	offset      int
 	parts       []*ir.Value
 	at          []int // offset of each part within the block
@@ -22,23 +21,27 @@ type block struct {
 type funcPlan struct {
 	p      *planner
 	f      *ir.Func
-	groups []group.Group
-	where  map[*ir.Value]int       // group position that makes a value
-	reads  map[*ir.Value][]int     // group positions that read it, ascending
+	groups map[int]group.Group
+	where  map[*ir.Value]int       // the first call that makes a value
+	reads  map[*ir.Value][]int     // calls that read it, ascending
 	block  map[*ir.Value]*block    // storage of values that are not fixed
 	same   map[*ir.Value]*ir.Value // value whose storage it takes over
 	result map[*ir.Value]bool      // must last to the end
 	blocks []*block
-	spaces map[int]*group.Space      // by group number; nil for those that have none
-	places map[*ir.Value]group.Place // values that lie within another
-	begun  map[*ir.Value]int         // group position at which the first part of a value is made
+	spaces map[int]*group.Space // by group number; nil for those that have none
 }
 
 func newFuncPlan(p *planner, f *ir.Func) *funcPlan {
-	return &funcPlan{p: p, f: f, groups: group.List(f), where: map[*ir.Value]int{}, reads: map[*ir.Value][]int{},
-		block: map[*ir.Value]*block{}, spaces: map[int]*group.Space{}, same: map[*ir.Value]*ir.Value{}, result: map[*ir.Value]bool{},
-		places: group.Places(f), begun: map[*ir.Value]int{}}
+	fn := &funcPlan{p: p, f: f, groups: map[int]group.Group{}, where: map[*ir.Value]int{}, reads: map[*ir.Value][]int{},
+		block: map[*ir.Value]*block{}, spaces: map[int]*group.Space{}, same: map[*ir.Value]*ir.Value{}, result: map[*ir.Value]bool{}}
+	for _, g := range group.List(f) {
+		fn.groups[g.ID] = g
+	}
+	return fn
 }
+
+// group is what call n does.
+func (fn *funcPlan) group(n int) group.Group { return fn.groups[fn.f.Calls[n].Work[0].Group] }
 
 // storage follows take-overs to the value that owns the memory of v.
 func (fn *funcPlan) storage(v *ir.Value) *ir.Value {
@@ -60,16 +63,17 @@ func (fn *funcPlan) space(g group.Group) *group.Space {
 
 // lifetimes finds who makes and reads what, then decides which values share storage.
 func (fn *funcPlan) lifetimes() {
-	outs := group.Outputs(fn.f)
-	for pos, g := range fn.groups {
-		for _, v := range g.Inputs() {
-			fn.reads[v] = append(fn.reads[v], pos)
+	for n := range fn.f.Calls {
+		w := &fn.f.Calls[n].Work[0]
+		for _, v := range w.Read {
+			fn.reads[v] = append(fn.reads[v], n)
 		}
-		if impl := group.Impl(g.Ops[0]); impl.Kind == kir.Template || g.Ops[0].Def.Rules.Collective != "" {
-			outs[g.ID] = g.Ops[0].Out // a template writes all its results, wanted or not
-		}
-		for _, v := range outs[g.ID] {
-			fn.where[v] = pos
+		for _, v := range w.Write {
+			for _, made := range []*ir.Value{v, v.Within} {
+				if _, begun := fn.where[made]; !begun && made != nil {
+					fn.where[made] = n
+				}
+			}
 		}
 	}
 	for _, r := range fn.f.Results {
@@ -88,54 +92,49 @@ func (fn *funcPlan) lifetimes() {
 		}
 	}
 	fn.updates()
-	for pos, g := range fn.groups {
-		if g.Ops[0].Def.Rules.Collective == "all_reduce" {
-			fn.bucket(pos, g.Ops[0])
+	for _, g := range group.List(fn.f) {
+		op := g.Ops[0]
+		if op.Def.Rules.Collective == "all_reduce" {
+			fn.bucket(fn.where[op.Out[0]], op)
 			continue
 		}
-		for _, v := range outs[g.ID] {
-			if p, within := fn.places[v]; within {
-				fn.p.c.Remark(v, "is made within %%%s: no copy", p.In.Name)
-				if _, begun := fn.begun[p.In]; !begun {
-					fn.begun[p.In] = pos
+		for _, op := range g.Ops {
+			for _, v := range op.Out {
+				if n, made := fn.where[v]; made && v.Within == nil {
+					fn.place(n, g, v)
 				}
-				continue
-			}
-			fn.place(pos, g, v)
-			if first, begun := fn.begun[v]; begun {
-				fn.block[v].first = first
 			}
 		}
 	}
 }
 
-// inFlight keeps what a collective reads and writes alive while it may be running: until its first reader
-// waits for it, or to the end; what it reads only until it is over at the latest.
+// inFlight keeps what a collective reads and writes alive while it may be running: until a call waits for it, or to the end.
 func (fn *funcPlan) inFlight() {
-	landings := group.Landings(fn.groups)
-	for pos, g := range fn.groups {
-		op := g.Ops[0]
-		if op.Def.Rules.Collective == "" {
+	over := map[int]int{} // collective -> the call that waits for it
+	for n := range fn.f.Calls {
+		for _, w := range fn.f.Calls[n].Wait {
+			over[w] = n
+		}
+	}
+	for n := range fn.f.Calls {
+		if fn.f.Calls[n].On == "" {
 			continue
 		}
-		until := len(fn.groups)
-		for _, v := range op.Out {
-			if r := fn.reads[v]; len(r) > 0 {
-				until = min(until, r[0])
+		w := &fn.f.Calls[n].Work[0]
+		end := len(fn.f.Calls)
+		if !slices.ContainsFunc(w.Write, func(v *ir.Value) bool { return len(fn.reads[v]) > 0 }) {
+			for _, v := range w.Write {
+				fn.reads[v] = append(fn.reads[v], end)
 			}
 		}
-		if until == len(fn.groups) {
-			for _, v := range op.Out {
-				fn.reads[v] = append(fn.reads[v], until)
-			}
+		until, waited := over[n]
+		if !waited {
+			until = end
 		}
-		if op.Def.Rules.Collective == "all_reduce" {
+		if fn.group(n).Ops[0].Def.Rules.Collective == "all_reduce" {
 			continue // in place: its operands become its results
 		}
-		if at, ok := landings[pos]; ok {
-			until = min(until, at)
-		}
-		for _, v := range g.Inputs() {
+		for _, v := range w.Read {
 			fn.reads[v] = append(fn.reads[v], until)
 			slices.Sort(fn.reads[v])
 		}
@@ -165,15 +164,15 @@ func (fn *funcPlan) inPlace(v, param *ir.Value) bool {
 	if !ok || fn.same[v] != nil || fn.result[v] || v.Type.Bytes() != param.Type.Bytes() {
 		return false
 	}
-	if op := fn.groups[made].Ops[0]; op.Def.Rules.Collective == "all_reduce" && len(op.Out) > 1 {
+	if op := fn.group(made).Ops[0]; op.Def.Rules.Collective == "all_reduce" && len(op.Out) > 1 {
 		return false // they lie side by side
 	}
 	for _, pos := range fn.reads[param] {
-		if pos > made || pos == made && !fn.pointwise(fn.groups[made], param, v) {
+		if pos > made || pos == made && !fn.pointwise(fn.group(made), param, v) {
 			return false
 		}
 	}
-	return fn.writesOnce(fn.groups[made], v)
+	return fn.writesOnce(fn.group(made), v)
 }
 
 // writesOnce reports whether the group's kernel writes v in one pass, so that it may overwrite what it reads.
@@ -245,8 +244,8 @@ func (fn *funcPlan) place(pos int, g group.Group, v *ir.Value) {
 		}
 	}
 	first, last := pos, fn.lastRead(v)
-	if fn.p.c.Traits().JoinCalls && v.Type.Bytes() <= abi.Align { // numbers have places of their own, so that they may be made together
-		first, last = 0, len(fn.groups)
+	if v.Alone {
+		first, last = 0, len(fn.f.Calls)
 	}
 	fn.newBlock([]*ir.Value{v}, first, last)
 }
@@ -269,7 +268,7 @@ func (fn *funcPlan) mayTakeOver(g group.Group, v *ir.Value) bool {
 // lastRead is the position at which v, under its own name, is last needed.
 func (fn *funcPlan) lastRead(v *ir.Value) int {
 	if fn.result[v] {
-		return len(fn.groups)
+		return len(fn.f.Calls)
 	}
 	last := fn.where[v]
 	if r := fn.reads[v]; len(r) > 0 {
@@ -371,11 +370,11 @@ func (fn *funcPlan) finish() {
 	for v := range fn.same {
 		v.Offset = fn.storage(v).Offset
 	}
-	for v, p := range fn.places {
-		v.Offset = p.In.Offset + p.Access.Offset*v.Type.DType.Size()
-	}
 	for _, op := range fn.f.Ops {
 		for _, v := range op.Out {
+			if p, within := group.Within(v); within {
+				v.Offset = p.In.Offset + p.Access.Offset*v.Type.DType.Size()
+			}
 			if src := group.Alias(v); src != v {
 				v.Offset = src.Offset
 			}

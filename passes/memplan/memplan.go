@@ -34,6 +34,9 @@ func Run(c *pass.Context) error {
 		}
 	}
 	for _, f := range c.Module.Funcs {
+		if f.Calls == nil {
+			return fmt.Errorf("BUG: @%s has no calls to plan memory for", f.Name)
+		}
 		if err := p.placeFixed(f); err != nil {
 			return err
 		}

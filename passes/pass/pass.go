@@ -29,11 +29,12 @@ const (
 	Local                      // per-rank shapes, explicit collectives
 	Ordered                    // the op order is the execution order, collectives bucketed
 	Grouped                    // every op belongs to a kernel group
+	Scheduled                  // every function has its calls: order, streams, waits
 	Planned                    // every value has an arena offset
 )
 
 var propNames = [...]string{"Typed", "Core", "HasLoss", "HasGrad", "HasUpdate", "Cast", "Staged", "Sharded",
-	"Local", "Ordered", "Grouped", "Planned"}
+	"Local", "Ordered", "Grouped", "Scheduled", "Planned"}
 
 // String names the facts, such as "Core+HasLoss".
 func (p Prop) String() string {

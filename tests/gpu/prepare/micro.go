@@ -15,6 +15,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/fuse"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/passes/schedule"
 )
 
 // timing is a function whose kernels are timed by themselves, as rival.py times PyTorch's for the same, and its work: the
@@ -120,11 +121,10 @@ func (k *kit) timed(x timing) (*carry.Group, error) {
 	f := &ir.Func{Name: "forward"}
 	x.build(ir.NewBuilder(f))
 	c := &pass.Context{Module: &ir.Module{Funcs: []*ir.Func{f}}, Opt: &pass.Options{Target: pass.CUDA, Arch: k.archs, Precision: "bf16"}}
-	if err := fuse.Run(c); err != nil {
-		return nil, err
-	}
-	if err := memplan.Run(c); err != nil {
-		return nil, err
+	for _, run := range []func(*pass.Context) error{fuse.Run, schedule.Run, memplan.Run} {
+		if err := run(c); err != nil {
+			return nil, err
+		}
 	}
 	src, err := rank.Generate("prog", rank.Target{Options: c.Opt}, rank.Program{Module: c.Module, Plan: c.Plan})
 	if err != nil {

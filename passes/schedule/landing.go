@@ -1,13 +1,15 @@
-package group
+package schedule
+
+import "github.com/gtc-compiler/gtc/ir/group"
 
 // landingFloor is how many bytes may always be on their way behind a reduce_scatter before it is waited for.
 const landingFloor = 64 << 10
 
-// Landings says of each reduce_scatter in list, by position, at which later one it is over at the latest: when as many
+// landings says of each reduce_scatter in list, by position, at which later one it is over at the latest: when as many
 // bytes follow it as it has itself. What it reads, such as a whole gradient of which a part is wanted, need not be kept
 // from there on, though nobody may need the part before the step's end; and it still has the time of one more gradient
-// to travel in. The planner of memory and the writer of programs must agree on this, or memory is used twice.
-func Landings(list []Group) map[int]int {
+// to travel in.
+func landings(list []group.Group) map[int]int {
 	type flight struct{ pos, bytes, behind int }
 	out := map[int]int{}
 	var flying []flight

@@ -1,0 +1,12 @@
+package schedule
+
+import (
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir/irtest"
+	"github.com/gtc-compiler/gtc/passes/passtest"
+)
+
+func TestGolden(t *testing.T) {
+	passtest.Golden(t, "schedule", Run, irtest.Options{})
+}
