@@ -32,7 +32,7 @@ func (j *job) allOK(doing string, err error) error {
 		}
 		e = j.world.Broadcast(&agreeSite, first, comm.I32, 0)
 		if first[0] == 0 && err != nil {
-			err = &alone{err} // rank 0 is well, so it does not tell
+			err = alone(err) // rank 0 is well, so it does not tell
 		}
 	}
 	switch {

@@ -192,7 +192,7 @@ func (m *machine) communicate(s *step, micro int) error {
 		return err
 	}
 	if err := l.direct.Enqueue(&s.direct); err != nil {
-		return fmt.Errorf("%s, at %s: %w", s.call.Name, or(s.call.Loc, "an op without a location"), err)
+		return fmt.Errorf("%s, at %s: %w", s.call.Name, place(s.call.Loc), err)
 	}
 	return l.stream.Record(s.done)
 }

@@ -17,7 +17,7 @@ const (
 	ExitSignal = 128               // plus the signal's number: 130 after SIGINT, 143 after SIGTERM; the state was saved
 )
 
-// usageError is an error of the user's input. Every rank of a job finds the same, unless it is in alone.
+// usageError is an error of the user's input. Every rank of a job finds the same, unless it is alone.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -33,10 +33,13 @@ func usage(err error) error {
 
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
-// alone is an error that other ranks may not find.
-type alone struct{ error }
+// aloneError is an error that other ranks may not find.
+type aloneError struct{ error }
 
-func (e *alone) Unwrap() error { return e.error }
+func (e *aloneError) Unwrap() error { return e.error }
+
+// alone marks an error as one that other ranks may not find.
+func alone(err error) error { return &aloneError{err} }
 
 // elsewhere is the failure of another rank, which says more.
 type elsewhere struct{ doing string }
@@ -48,11 +51,14 @@ type divergence struct{ what string }
 
 func (e *divergence) Error() string { return e.what }
 
+// diverged is the error of a run whose loss or parameters are no numbers.
+func diverged(what string) error { return &divergence{what} }
+
 // common reports whether every rank of a job finds err, so that it is enough when rank 0 tells.
 func common(err error) bool {
 	var u *usageError
 	var d *divergence
-	var a *alone
+	var a *aloneError
 	var e *elsewhere
 	return (errors.As(err, &u) || errors.As(err, &d) || errors.As(err, &e)) && !errors.As(err, &a)
 }
@@ -79,6 +85,9 @@ func toldElsewhere(err error) (told, itself bool) {
 
 // stopped is how a run ends early that was told to.
 type stopped struct{ signal int }
+
+// stoppedBy is the error of a run that a signal ended, when it has saved.
+func stoppedBy(signal int) error { return &stopped{signal} }
 
 func (e *stopped) Error() string { return fmt.Sprintf("stopped by signal %d", e.signal) }
 

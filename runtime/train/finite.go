@@ -35,7 +35,7 @@ func (t *trainer) divergedAt(step int64) error {
 	if t.skippedSteps != nil { // no learning rate mends an activation that f16 does not hold
 		more = "\n  --precision fp16 has no numbers above 65504, --precision bf16 has; with --allow-nan, steps whose gradients are not finite are skipped"
 	}
-	return &divergence{fmt.Sprintf("step %d: the loss is %v%s: training stopped, %s%s%s", step, t.loss, why, t.kept(), remedies, more)}
+	return diverged(fmt.Sprintf("step %d: the loss is %v%s: training stopped, %s%s%s", step, t.loss, why, t.kept(), remedies, more))
 }
 
 // skippedBefore reads how many steps were skipped before the first of this run, to see whether that is skipped.
@@ -74,7 +74,7 @@ func (t *trainer) sound() error {
 		return err
 	}
 	if x != nil {
-		return &divergence{fmt.Sprintf("step %d: %s %q holds a NaN (element %d): training stopped, %s%s", t.step, x.Role, x.Name, at, t.kept(), remedies)}
+		return diverged(fmt.Sprintf("step %d: %s %q holds a NaN (element %d): training stopped, %s%s", t.step, x.Role, x.Name, at, t.kept(), remedies))
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (j *job) join(o *joining) (local int, err error) {
 		return 0, usagef("this program was compiled for %d ranks, the launcher started %d (WORLD_SIZE)", x.Ranks, opt.World)
 	}
 	if opt.Rank != x.rank {
-		return 0, &alone{usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.rank, opt.Rank)}
+		return 0, alone(usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.rank, opt.Rank))
 	}
 	if o.timeout > 0 {
 		opt.Timeout = o.timeout

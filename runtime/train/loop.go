@@ -73,7 +73,7 @@ func (s *session) train() (err error) {
 	}
 	s.rep.end(t.step, &t.results, signal)
 	if signal != 0 {
-		return &stopped{signal}
+		return stoppedBy(signal)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +28,7 @@ type machine struct {
 	slots map[string][]*function // the same functions by slot of the stash; nil where no action works on that slot
 	watch observer               // nil unless somebody looks at every call
 
-	words int   // status words that are given out
+	given int   // status words that are
 	epoch int64 // grows when a step ends: collectives of an earlier one are over
 
 	direct   []comm.DeviceComm // all that work on devices' memory
@@ -264,18 +263,27 @@ func (m *machine) prepareKernel(f *function, s *step) error {
 	task := &device.Task{Run: c.Run, At: c.At, Launches: c.Launches, Product: c.Product, Convolution: c.Convolution, Status: -1}
 	s.word = -1
 	if c.refuses() {
-		if s.word = m.words; s.word >= m.behind.limit {
-			return fmt.Errorf("BUG: more than %d status words", m.behind.limit)
+		var err error
+		if s.word, err = m.giveWords(1); err != nil {
+			return err
 		}
-		m.words++
 		task.Status = m.behind.words + 8*s.word
 		f.status = append(f.status, s)
 	}
 	var err error
 	if s.work, err = m.dev.Prepare(task); err != nil {
-		return fmt.Errorf("%s, at %s: %w", c.Name, or(c.Loc, "an op without a location"), err)
+		return fmt.Errorf("%s, at %s: %w", c.Name, place(c.Loc), err)
 	}
 	return nil
+}
+
+// giveWords gives out n status words, one after the other; first is the number of the first of them.
+func (m *machine) giveWords(n int) (first int, err error) {
+	first = m.given
+	if m.given += n; m.given > m.behind.limit {
+		return 0, fmt.Errorf("BUG: more than %d status words", m.behind.limit)
+	}
+	return first, nil
 }
 
 // moves checks copies.
@@ -328,13 +336,6 @@ func (m *machine) counts(name string) []step {
 // result is where a result of f lies.
 func (m *machine) result(f *function, t *abi.Tensor) ([]byte, error) {
 	return m.stretch(m.plan.slot(f.slot).at(t.Offset), t.Bytes)
-}
-
-func or(s, otherwise string) string {
-	if strings.TrimSpace(s) == "" {
-		return otherwise
-	}
-	return s
 }
 
 // result finds a scalar result of a function; nil when it has none of that name.

@@ -168,7 +168,12 @@ func TestAStepAllocatesNothing(t *testing.T) {
 		if s.plan, err = readPlan(p, 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.build(p, onProcessor(t, s.plan.prog.ArenaBytes)); err != nil {
+		where, end, err := openMemory(p, s.plan, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+		if err := s.build(p, where); err != nil {
 			t.Fatal(err)
 		}
 		tr := &trainer{session: s}

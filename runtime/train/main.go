@@ -190,9 +190,9 @@ func (s *session) openTrace() (err error) {
 		path = strings.TrimSuffix(path, ext) + ".rank" + strconv.Itoa(s.plan.rank) + ext
 	}
 	if s.watch.trace, err = trace.Create(path, s.plan.rank); err != nil {
-		return &alone{usagef("--trace: %w", err)}
+		return alone(usagef("--trace: %w", err))
 	}
-	s.wrap = func(c comm.Communicator) comm.Communicator { return timed{c, s.watch.trace} }
+	s.wrap = s.watch.timed
 	return nil
 }
 

@@ -51,7 +51,11 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	where := onProcessor(t, 64)
+	where, end, err := openMemory(&Program{}, &plan{prog: &abi.Program{ArenaBytes: 64}}, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
 	for _, v := range []struct {
 		name, merge string
 		ranks       int // 0: no contents of its own

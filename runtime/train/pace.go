@@ -101,9 +101,9 @@ func (p *pacer) giveWords() error {
 		if n == 0 {
 			continue
 		}
-		p.words[i] = m.words
-		if m.words += n; m.words > m.behind.limit {
-			return fmt.Errorf("BUG: more than %d status words", m.behind.limit)
+		var err error
+		if p.words[i], err = m.giveWords(n); err != nil {
+			return err
 		}
 	}
 	return nil

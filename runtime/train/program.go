@@ -5,6 +5,7 @@ package train
 
 import (
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -107,6 +108,14 @@ func (c *Call) operands() []int {
 		at = append(at, l.Args...)
 	}
 	return at
+}
+
+// place is where the model says loc, for errors.
+func place(loc string) string {
+	if strings.TrimSpace(loc) == "" {
+		return "an op without a location"
+	}
+	return loc
 }
 
 // Names of the functions of a program.

@@ -27,7 +27,7 @@ func (e *rowError) Error() string {
 	if e.from != "" {
 		what = fmt.Sprintf("row %d has an index (a token or a class) that is out of range; %q, which it is made from, has %d there", e.row, e.from, e.value)
 	}
-	return fmt.Sprintf("%s: %s, at %s", e.call.Name, what, or(e.call.Loc, "an op without a location"))
+	return fmt.Sprintf("%s: %s, at %s", e.call.Name, what, place(e.call.Loc))
 }
 
 // refused finds the input element behind a kernel's refusal of a row, if the kernel reads it from an input.

@@ -296,3 +296,11 @@ func rateSchedule(option string) string {
 // layout are the options that change where things are, not what they are.
 var layout = map[string]bool{"dp": true, "tp": true, "pp": true, "zero": true, "sp": true, "shard": true, "chunks": true, "microbatches": true,
 	"out": true, "o": true, "bucket-mb": true, "comm": true, "threads": true, "grad-norm": true, "target": true, "arch": true, "cuda-path": true}
+
+// or is s, or something else where s is empty.
+func or(s, otherwise string) string {
+	if strings.TrimSpace(s) == "" {
+		return otherwise
+	}
+	return s
+}

@@ -120,6 +120,14 @@ func (m *machine) end(f *function) error {
 	return nil
 }
 
+// finish waits for what a call makes, which of a collective is there only when it is over.
+func (m *machine) finish(s *step) error {
+	if m.local == nil || s.line == nil || s.do == doSend { // elsewhere it was waited for before
+		return nil
+	}
+	return m.await(s)
+}
+
 // await has later kernels wait for a collective of this step.
 func (m *machine) await(s *step) error {
 	if !s.issued || s.epoch != m.epoch {
@@ -220,7 +228,7 @@ type brokenError struct {
 
 func (e *brokenError) Error() string {
 	if e.call != nil {
-		return fmt.Sprintf("@%s: %s, at %s: %v", e.function, e.call.Name, or(e.call.Loc, "an op without a location"), e.err)
+		return fmt.Sprintf("@%s: %s, at %s: %v", e.function, e.call.Name, place(e.call.Loc), e.err)
 	}
 	return fmt.Sprintf("@%s: %v\n  GTC_DEBUG=3 waits for each call and names the one that fails", e.function, e.err)
 }

@@ -13,6 +13,9 @@ type timed struct {
 	trace *trace.Writer
 }
 
+// timed makes what a communicator does part of w's trace.
+func (w *watcher) timed(c comm.Communicator) comm.Communicator { return timed{c, w.trace} }
+
 func (t timed) add(s *comm.Site, start time.Time) {
 	t.trace.Add(trace.LaneComm, s.Tensor, s.Loc, start, time.Since(start))
 }

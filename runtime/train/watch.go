@@ -95,10 +95,8 @@ func (w *watcher) After(m *machine, f *function, s *step, t0, t1 time.Time) erro
 	if w.nan == 0 && w.hash < 2 {
 		return nil
 	}
-	if m.local != nil && s.line != nil && s.do != doSend { // what a collective makes is there only when it is over
-		if err := m.await(s); err != nil {
-			return err
-		}
+	if err := m.finish(s); err != nil {
+		return err
 	}
 	if w.hash > 1 {
 		if err := w.hashCall(m, f, s); err != nil {
@@ -132,7 +130,7 @@ func (w *watcher) scan(m *machine, f *function, s *step) error {
 			return err
 		}
 		at, nan, inf := firstBad(b, o.DType)
-		what := fmt.Sprintf("@%s: %s, at %s", f.name, s.call.Name, or(s.call.Loc, "an op without a location"))
+		what := fmt.Sprintf("@%s: %s, at %s", f.name, s.call.Name, place(s.call.Loc))
 		switch {
 		case nan >= 0:
 			note := ""
