@@ -28,6 +28,11 @@ run   runtime/mem runtime/trace runtime/device runtime/device/cuda/driver distri
 test  distributed/comm/commtest
 run   distributed/comm/mpi distributed/comm/nccl runtime/device/cuda runtime/device/cpu
 run   runtime/data runtime/ckpt
+run   runtime/train/program
+run   runtime/train/ranks
+run   runtime/train/machine
+run   runtime/train/report
+run   runtime/train/loop
 run   runtime/train
 
 gtc   ir/kir kernels/cuda

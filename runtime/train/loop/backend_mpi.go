@@ -1,0 +1,5 @@
+//go:build mpi
+
+package loop
+
+import _ "github.com/gtc-compiler/gtc/distributed/comm/mpi" // registers itself
