@@ -91,7 +91,7 @@ func canonical(v *ir.Value) bool {
 	return Made(v, ops.ConstDef) != nil && v.Type.Elems() == 1
 }
 
-// exactInt bounds the integers that float64 holds exactly; larger ones are not folded.
+// exactInt is where integers begin of which several are one float64: those from it on are not folded.
 const exactInt = 1 << 53
 
 // foldUniform makes an op on uniform constants one uniform constant.
@@ -106,14 +106,14 @@ func foldUniform(b *ir.Builder, op *ir.Op) *ir.Value {
 			return nil
 		}
 		u, ok := Uniform(v)
-		if !ok || !v.Type.DType.IsFloat() && math.Abs(u) > exactInt {
+		if !ok || !v.Type.DType.IsFloat() && math.Abs(u) >= exactInt {
 			return nil
 		}
 		vals[i] = u
 	}
 	switch op.Def {
 	case ops.ConstDef:
-		if u, ok := Uniform(out); ok && math.Abs(u) <= exactInt {
+		if u, ok := Uniform(out); ok && math.Abs(u) < exactInt {
 			return ops.Full(b, out.Type, u)
 		}
 	case ops.ReshapeDef, ops.TransposeDef, ops.SliceDef, ops.ExpandDef, ops.ReduceMaxDef, ops.ReduceMinDef:
@@ -152,7 +152,7 @@ func foldPointwise(b *ir.Builder, op *ir.Op, vals []float64) *ir.Value {
 	x := 0.0
 	if got.F != nil {
 		x = got.F[0]
-	} else if x = float64(got.I[0]); math.Abs(x) > exactInt {
+	} else if x = float64(got.I[0]); math.Abs(x) >= exactInt {
 		return nil
 	}
 	return ops.Full(b, out, x)
