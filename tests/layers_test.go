@@ -42,7 +42,7 @@ test  kernels/cuda/cudatest
 gtc   ir
 gtc   ir/group ir/ops ir/cost codegen/scalar
 gtc   codegen/c codegen/cuda target
-gtc   target/cpu target/cuda
+gtc   target/cpu target/cuda target/ref
 gtc   ir/grad
 sim   ir/interp
 test  ir/irtest

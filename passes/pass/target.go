@@ -9,12 +9,14 @@ import (
 	"github.com/gtc-compiler/gtc/target"
 	"github.com/gtc-compiler/gtc/target/cpu"
 	"github.com/gtc-compiler/gtc/target/cuda"
+	"github.com/gtc-compiler/gtc/target/ref"
 )
 
 // Targets are those that programs are compiled for, the default first. A new one is a package below target and a row here.
 var Targets = []target.Target{
 	cpu.Target,
 	cuda.Target,
+	ref.Target,
 }
 
 // Names of the targets that tests and tools speak of.
