@@ -166,6 +166,7 @@ func (m *maker) acc(x int, all bool) {
 		}
 	}
 	fn := []string{"sum", "sum", "sum", "max"}[m.r.IntN(4)]
+	m.k.Work += (n*kir.AccSize(in.DType) + 63) &^ 63
 	m.emit(kir.Inst{Op: "acc", Fn: fn, DType: in.DType, Args: []int{x}, Param: m.param(in.DType, n, true), Access: a})
 }
 
@@ -236,7 +237,7 @@ func runKernels(t *testing.T, r *rand.Rand, kernels []*kir.Kernel) {
 			bufs = append(bufs, x)
 			c.Buffers = append(c.Buffers, cudatest.Bytes(p.DType, x...))
 		}
-		eval(k, bufs)
+		eval(t, k, bufs)
 		cases, checks = append(cases, c), append(checks, check{k, bufs})
 	}
 	cudatest.RunAll(t, cases)
@@ -251,6 +252,18 @@ func runKernels(t *testing.T, r *rand.Rand, kernels []*kir.Kernel) {
 				t.Errorf("kernel %d param %d: %v\n%s\n%s", i, j, err, checks[i].k, c.Plan.Kernels[0].Text)
 			}
 		}
+	}
+}
+
+// eval is what k does to buffers of floats.
+func eval(t *testing.T, k *kir.Kernel, bufs [][]float64) {
+	t.Helper()
+	var list []kir.Buffer
+	for _, x := range bufs {
+		list = append(list, kir.Buffer{F: x})
+	}
+	if err := k.Eval(list); err != nil {
+		t.Fatalf("%v\n%s", err, k)
 	}
 }
 

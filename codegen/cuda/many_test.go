@@ -36,7 +36,7 @@ func update(dims []int, sum bool) *kir.Kernel {
 		{Op: "store", DType: dtype.BF16, Args: []int{7}, Param: 3, Access: a, Level: kir.PerElem},
 	}
 	if sum {
-		k.Params = append(k.Params, kir.Param{DType: dtype.F32, Elems: 1, Out: true})
+		k.Params, k.Work = append(k.Params, kir.Param{DType: dtype.F32, Elems: 1, Out: true}), 64
 		k.Insts = append(k.Insts, elem("mul", 1, 1), kir.Inst{Op: "acc", Fn: "sum", DType: dtype.F32, Args: []int{9}, Param: 4, Access: one, Level: kir.PerElem})
 	}
 	return k
@@ -72,7 +72,7 @@ func TestMany(t *testing.T) {
 					}
 					bufs = append(bufs, x)
 				}
-				eval(k, bufs)
+				eval(t, k, bufs)
 				calls, want = append(calls, c), append(want, bufs)
 			}
 			key := calls[0].Key()

@@ -64,6 +64,9 @@ func Build(g group.Group, outputs []*ir.Value) (*Built, error) {
 		}
 	}
 	b.k.Collapse()
+	if err := b.k.Verify(); err != nil {
+		return nil, fmt.Errorf("BUG: %w\n%s", err, b.k)
+	}
 	return &Built{b.k, b.args}, nil
 }
 

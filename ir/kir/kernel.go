@@ -1,11 +1,6 @@
 package kir
 
-import (
-	"fmt"
-	"strings"
-
-	"github.com/gtc-compiler/gtc/ir/dtype"
-)
+import "github.com/gtc-compiler/gtc/ir/dtype"
 
 // Level says over what an instruction's value varies. Higher levels vary over more.
 type Level uint8
@@ -100,32 +95,4 @@ func (k *Kernel) mergeable(d int) bool {
 		}
 	}
 	return true
-}
-
-// String prints the kernel for people and for its structural hash.
-func (k *Kernel) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "kernel dims=%v row=%v chunks=%d\n", k.Dims, k.Row, k.Chunks)
-	for i, p := range k.Params {
-		fmt.Fprintf(&b, "  param %d: %s[%d] out=%v\n", i, p.DType, p.Elems, p.Out)
-	}
-	for i, in := range k.Insts {
-		fmt.Fprintf(&b, "  v%d = %s", i, in.Op)
-		if in.Fn != "" {
-			b.WriteString("." + in.Fn)
-		}
-		for _, a := range in.Args {
-			fmt.Fprintf(&b, " v%d", a)
-		}
-		switch in.Op {
-		case "load", "store", "acc":
-			fmt.Fprintf(&b, " p%d+%d%v", in.Param, in.Access.Offset, in.Access.Strides)
-		case "index":
-			fmt.Fprintf(&b, " %d%v", in.Access.Offset, in.Access.Strides)
-		case "const":
-			fmt.Fprintf(&b, " %v", in.Value)
-		}
-		fmt.Fprintf(&b, " : %s level=%d stage=%d\n", in.DType, in.Level, in.Stage)
-	}
-	return b.String()
 }

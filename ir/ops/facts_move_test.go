@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
 // numbered gives operand contents that are told apart: 1, 2, 3, … where the type has them, as far as it has.
@@ -24,7 +25,7 @@ func elements(a *ir.Array) []float64 {
 	out := make([]float64, 0, a.Type.Elems())
 	for i := range a.Type.Elems() {
 		n := get(a, i)
-		out = append(out, n.f+float64(n.i))
+		out = append(out, n.F+float64(n.I))
 	}
 	return out
 }
@@ -40,7 +41,7 @@ func moves(x *instance, m ir.Move) error {
 		if m == ir.Casts {
 			in[i] = numbered(a, 0)
 			for e := range in[i].Type.Elems() { // 0 and 1 are of every type
-				set(in[i], e, number{f: float64(e % 2), i: int64(e % 2)})
+				set(in[i], e, kir.Number{F: float64(e % 2), I: int64(e % 2)})
 			}
 		} else if m != ir.LooksUp || i == 0 {
 			in[i] = numbered(a, n)

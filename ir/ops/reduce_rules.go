@@ -11,14 +11,11 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
-// reduction describes one of the four: how elements combine, and the gradient.
+// reduction describes one of the four, of which package kir knows how elements combine, and the gradient.
 type reduction struct {
 	doc   string
 	op    string // kir's and the collectives' name
 	kind  factor.Kind
-	f     func(x, y float64) float64
-	i     func(x, y int64) int64
-	u     func(x, y uint64) uint64 // of u64, where the sign bit matters; nil: i
 	vjp   func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value
 	fill  func(r *rand.Rand, in []*ir.Array)
 	keep  string // the autocast rule
@@ -27,18 +24,12 @@ type reduction struct {
 
 func init() {
 	defineReduction(ReduceSumDef, reduction{doc: "sum", op: "sum", kind: factor.Sum, keep: "keep", facts: ir.Facts{Linear: linear([]int{0})},
-		f: func(x, y float64) float64 { return x + y }, i: func(x, y int64) int64 { return x + y },
 		vjp: func(b *ir.Builder, op *ir.Op, dy *ir.Value) *ir.Value { return Expand(b, dy, in(op, 0)) }})
 	defineReduction(ReduceMaxDef, reduction{doc: "greatest element", op: "max", kind: factor.Max, facts: ir.Facts{Unseen: less},
-		f: func(x, y float64) float64 { return max(x, y) }, i: func(x, y int64) int64 { return max(x, y) },
-		u:   func(x, y uint64) uint64 { return max(x, y) },
 		vjp: extremeVJP})
 	defineReduction(ReduceMinDef, reduction{doc: "least element", op: "min", kind: factor.Min, facts: ir.Facts{Unseen: more},
-		f: func(x, y float64) float64 { return min(x, y) }, i: func(x, y int64) int64 { return min(x, y) },
-		u:   func(x, y uint64) uint64 { return min(x, y) },
 		vjp: extremeVJP})
 	defineReduction(ReduceProdDef, reduction{doc: "product", op: "prod", kind: factor.Prod, keep: "keep",
-		f: func(x, y float64) float64 { return x * y }, i: func(x, y int64) int64 { return x * y },
 		vjp: prodVJP, fill: someZeros})
 	defineArgmax()
 }
@@ -86,17 +77,18 @@ func (r reduction) eval(op *ir.Op, x *ir.Array) *ir.Array {
 	for _, d := range op.Attrs.(ReduceAttrs).Dims {
 		strides[d] = 0
 	}
+	combine, d, f, i := kir.Combines(r.op), out.Type.DType, make([]float64, 2), make([]int64, 2)
 	each(x.Type.Dims, func(index []int, flat int) {
 		switch to := dot(index, strides); {
 		case !seen[to]:
 			copyElem(out, to, x, flat)
 			seen[to] = true
 		case out.F != nil:
-			out.F[to] = r.f(out.F[to], x.F[flat])
-		case r.u != nil && out.Type.DType == dtype.U64:
-			out.I[to] = int64(r.u(uint64(out.I[to]), uint64(x.I[flat])))
+			f[0], f[1] = out.F[to], x.F[flat]
+			out.F[to] = combine.Float(f)
 		default:
-			out.I[to] = out.Type.DType.Wrap(r.i(out.I[to], x.I[flat]))
+			i[0], i[1] = out.I[to], x.I[flat]
+			out.I[to] = d.Wrap(combine.Int(d, i))
 		}
 	})
 	return out
@@ -105,19 +97,12 @@ func (r reduction) eval(op *ir.Op, x *ir.Array) *ir.Array {
 // OfNothing is the scalar of type d that reduction op (sum, prod, max or min) of no elements gives: for max and min the
 // end of the type from which every element is a step.
 func OfNothing(d dtype.DType, op string) *ir.Array {
-	t := ir.NewArray(ir.T(d))
+	t, n := ir.NewArray(ir.T(d)), kir.Identity(op, d)
 	if t.F != nil {
-		t.F[0] = map[string]float64{"prod": 1, "max": math.Inf(-1), "min": math.Inf(1)}[op]
-		return t
+		t.F[0] = n.F
+	} else {
+		t.I[0] = n.I
 	}
-	least, largest := int64(0), d.Wrap(-1)
-	if d == dtype.Bool {
-		largest = 1
-	} else if d.Signed() {
-		least = -1 << (d.Bits() - 1)
-		largest = ^least
-	}
-	t.I[0] = map[string]int64{"prod": 1, "max": least, "min": largest}[op]
 	return t
 }
 
