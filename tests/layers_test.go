@@ -36,6 +36,7 @@ run   runtime/train/loop
 run   runtime/train
 
 gtc   ir/kir kernels/cuda
+test  ir/kir/kirtest
 gtc   kernels/cuda/standin
 gtc   kernels/cuda/cudatest/carry
 test  kernels/cuda/cudatest

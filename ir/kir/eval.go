@@ -1,6 +1,7 @@
 package kir
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -213,6 +214,31 @@ func NewBuffer(d dtype.DType, n int) Buffer {
 		return Buffer{F: make([]float64, n)}
 	}
 	return Buffer{I: make([]int64, n)}
+}
+
+// Bytes is the buffer as memory holds it, in elements of type d, little end first.
+func (b Buffer) Bytes(d dtype.DType) []byte {
+	var out []byte
+	for i := range len(b.F) + len(b.I) {
+		out = append(out, binary.LittleEndian.AppendUint64(nil, bitsOf(d, b.at(i)))[:d.Size()]...)
+	}
+	return out
+}
+
+// ReadBuffer is the buffer of elements of type d that memory holds.
+func ReadBuffer(d dtype.DType, data []byte) Buffer {
+	b := NewBuffer(d, len(data)/d.Size())
+	for i := range len(b.F) + len(b.I) {
+		var word [8]byte
+		copy(word[:], data[i*d.Size():][:d.Size()])
+		n := ofBits(d, binary.LittleEndian.Uint64(word[:]))
+		if b.F != nil {
+			b.F[i] = n.F
+		} else {
+			b.I[i] = n.I
+		}
+	}
+	return b
 }
 
 // Eval does to the buffers of the params what the kernel does: slowly, instruction by instruction over all points, in float64

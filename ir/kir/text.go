@@ -206,6 +206,18 @@ func (p *parser) int(lo, hi int) int {
 	return n
 }
 
+// name reads the name of an instruction.
+func (p *parser) name() string {
+	letter := func(r rune) bool { return r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
+	n := strings.IndexFunc(p.rest, func(r rune) bool { return !letter(r) })
+	if n <= 0 {
+		p.fail("want the name of an instruction before %q", p.rest)
+	}
+	w := p.rest[:n]
+	p.try(w)
+	return w
+}
+
 func (p *parser) dtype(stop string) dtype.DType {
 	d, err := dtype.Parse(p.word(stop))
 	if err != nil {
@@ -258,8 +270,10 @@ func (p *parser) inst() {
 		p.fail("v%d is instruction %d", n, len(p.k.Insts))
 	}
 	p.want("=")
-	in := Inst{}
-	in.Op, in.Fn, _ = strings.Cut(p.word(" \t\r"), ".")
+	in := Inst{Op: p.name()}
+	if p.try(".") {
+		in.Fn = p.name()
+	}
 	literal := "" // of a const, whose type comes later
 	more := true  // operands come
 	switch in.Op {

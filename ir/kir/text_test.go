@@ -49,6 +49,7 @@ func TestParseErrors(t *testing.T) {
 		{"p1: i64", "p2: i64", "line 3: p2 is buffer 1"},
 		{"p1: i64", "p1: i65", "unknown element type"},
 		{"v3 = lt", "v4 = lt", "line 9: v4 is instruction 3"},
+		{"v3 = lt v1", "v3 = .lt v1", "want the name"},
 		{": bool elem", ": bool all", "\"all\" is no level"},
 		{"v10 = acc.sum p3[i1]", "v10 = acc.sum p3[i2]", "there is no dim 2"},
 		{"i0 + i1], v8", "i0 - i1], v8", "want \"+\""},
