@@ -117,7 +117,7 @@ func (r *Result) Makers() (map[*ir.Value]string, error) {
 func lower(o *Options) (*onnx.Model, *Result, error) {
 	model, res, err := imported(o)
 	if last := o.Pass.StopAfter; err == nil && last != "" && res.Context.Programs()[0].Plan.ArenaBytes == 0 {
-		err = Input(fmt.Errorf("--stop-after %s: there is no program to write yet; gtc opt and --dump show the module", last))
+		err = Input(fmt.Errorf("--stop-after %s: no program can be written after that pass; gtc opt and --dump show the module", last))
 	}
 	return model, res, err
 }

@@ -77,7 +77,7 @@ func keepExternal(to, from string, names []string, model string) error {
 	defer target.Close()
 	for _, name := range names {
 		if clean := filepath.Clean(name); strings.EqualFold(clean, sourceOptions) || strings.EqualFold(clean, model) {
-			return Input(fmt.Errorf("external data may not be called %q: the compiled folder keeps another file there", name))
+			return Input(fmt.Errorf("the model's external data is called %q, and the compiled folder keeps another file by that name: rename it", name))
 		}
 		if err := copyFile(target, source, name); err != nil {
 			return err
@@ -160,7 +160,7 @@ func OpenFolder(dir string) (*Folder, error) {
 		return nil, Input(fmt.Errorf("%s is damaged: %w", path, err))
 	}
 	if f.Manifest.Version != abi.Version {
-		return nil, Input(fmt.Errorf("%s has version %d, this gtc reads version %d: compile the model again", path, f.Manifest.Version, abi.Version))
+		return nil, Input(fmt.Errorf("%s has format version %d, and this gtc reads version %d: compile the model again", path, f.Manifest.Version, abi.Version))
 	}
 	return f, nil
 }
@@ -188,7 +188,7 @@ func (f *Folder) Options() (*Options, error) {
 	dir := filepath.Join(f.Dir, sourceDir)
 	text, err := os.ReadFile(filepath.Join(dir, sourceOptions))
 	if err != nil {
-		return nil, Input(fmt.Errorf("the folder does not hold its model: %w", err))
+		return nil, Input(fmt.Errorf("the compiled folder was made without its model: %w", err))
 	}
 	var s source
 	if err := json.Unmarshal(text, &s); err != nil || !filepath.IsLocal(s.Model) {

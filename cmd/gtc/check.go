@@ -63,11 +63,8 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 		if err != nil {
 			return err
 		}
-		if o.Steps < 0 || o.Simulate && (o.Keep != "" || o.Threads != 0) {
-			return compiler.Input(errors.New("--simulate builds nothing to --keep and has no --threads; --steps cannot be negative"))
-		}
-		if o.NoRun && o.Keep == "" || o.Built != "" && (o.Keep != "" || o.Simulate) {
-			return compiler.Input(errors.New("--no-run compiles into a folder, which --keep names; --built has one, and is not for --keep or --simulate"))
+		if err := checkable(&o); err != nil {
+			return compiler.Input(err)
 		}
 		o.Compile = *opt
 		o.Compile.Building = building(cmd.ErrOrStderr())
@@ -99,4 +96,24 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 		return nil
 	})
 	return cmd
+}
+
+// checkable refuses flags of gtc check that exclude one another.
+func checkable(o *check.Options) error {
+	for _, c := range []struct {
+		wrong bool
+		why   string
+	}{
+		{o.Steps < 0, "--steps cannot be negative"},
+		{o.Simulate && o.Keep != "", "--keep has no effect with --simulate, which builds nothing"},
+		{o.Simulate && o.Threads != 0, "--threads has no effect with --simulate, which runs no kernel"},
+		{o.NoRun && o.Keep == "", "--no-run needs --keep, the folder to compile into"},
+		{o.Built != "" && o.Keep != "", "--built and --keep exclude each other: the one runs a folder, the other makes it"},
+		{o.Built != "" && o.Simulate, "--built and --simulate exclude each other: a simulation runs no folder"},
+	} {
+		if c.wrong {
+			return errors.New(c.why)
+		}
+	}
+	return nil
 }

@@ -142,7 +142,7 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	if m.lossScale != "" && m.lossScale != "dynamic" {
 		n, err := strconv.ParseFloat(m.lossScale, 64)
 		if err != nil || !(n >= 1.0/(1<<40) && n <= 1<<40) { // beyond, it or its inverse is soon none in f32
-			return nil, compiler.Input(fmt.Errorf("--loss-scale %q: it is dynamic, or a number from 2^-40 to 2^40", m.lossScale))
+			return nil, compiler.Input(fmt.Errorf("--loss-scale must be dynamic or a number from 2^-40 to 2^40, not %q", m.lossScale))
 		}
 		o.Pass.LossScale = n
 	}
@@ -151,7 +151,7 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 		x, err := strconv.ParseFloat(a, 64)
 		y, err2 := strconv.ParseFloat(b, 64)
 		if !ok || err != nil || err2 != nil {
-			return nil, compiler.Input(fmt.Errorf("--betas %q: write two numbers, such as 0.9,0.95", m.betas))
+			return nil, compiler.Input(fmt.Errorf("--betas must be two numbers, such as 0.9,0.95, not %q", m.betas))
 		}
 		o.Pass.Optimizer.Beta1, o.Pass.Optimizer.Beta2 = x, y
 	}
@@ -179,21 +179,21 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 		return nil, compiler.Input(fmt.Errorf("--dp %d --tp %d --pp %d: gtc compiles for at most %d ranks", p.DP, p.TP, p.PP, maxRanks))
 	}
 	if o.Pass.SP && o.Pass.TP < 2 {
-		return nil, compiler.Input(fmt.Errorf("--sp divides what tensor-parallel ranks repeat, and there is one: give --tp"))
+		return nil, compiler.Input(fmt.Errorf("--sp needs --tp of at least 2: it splits what tensor-parallel ranks would repeat"))
 	}
 	if o.Pass.Threads < 0 {
 		return nil, compiler.Input(fmt.Errorf("--threads cannot be negative"))
 	}
 	if z := o.Pass.Zero; z < 0 || z > 3 {
-		return nil, compiler.Input(fmt.Errorf("--zero %d: the stages are 0 (off), 1, 2 and 3", z))
+		return nil, compiler.Input(fmt.Errorf("--zero must be 0 (off), 1, 2 or 3, not %d", z))
 	} else if z > 0 && o.Pass.DP < 2 {
-		return nil, compiler.Input(fmt.Errorf("--zero %d divides what data-parallel ranks hold, and there is one: give --dp", z))
+		return nil, compiler.Input(fmt.Errorf("--zero %d needs --dp of at least 2: it splits what data-parallel ranks hold", z))
 	}
 	if !(m.bucketMB >= 0 && m.bucketMB <= 1<<30) {
-		return nil, compiler.Input(fmt.Errorf("--bucket-mb %g: it is a number from 0 to 2^30", m.bucketMB))
+		return nil, compiler.Input(fmt.Errorf("--bucket-mb must be a number from 0 to 2^30, not %g", m.bucketMB))
 	}
 	if m.bucketMB > 0 && o.Pass.DP < 2 && !o.Pass.SP {
-		return nil, compiler.Input(fmt.Errorf("--bucket-mb says in what messages data-parallel ranks sum their gradients, and there is one: give --dp"))
+		return nil, compiler.Input(fmt.Errorf("--bucket-mb needs --dp of at least 2, or --sp: it bounds the messages in which ranks add up gradients"))
 	}
 	o.Pass.BucketBytes = int(m.bucketMB * (1 << 20))
 	if o.Pass.DumpDir == "" {
@@ -202,7 +202,7 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	if text := cmp.Or(m.rewrites, os.Getenv("GTC_REWRITES")); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return nil, compiler.Input(fmt.Errorf("--rewrites %s: it is a number from 0 on", text))
+			return nil, compiler.Input(fmt.Errorf("--rewrites must be 0 or more, not %s", text))
 		}
 		o.Pass.Rewrites = &n
 	}
@@ -215,15 +215,15 @@ func (m *modelFlags) supported() error {
 	on, err := pass.TargetOf(m.target)
 	switch {
 	case !slices.Contains([]string{"", "fp32", "tf32", "bf16", "fp16"}, m.opt.Pass.Precision):
-		return compiler.Input(fmt.Errorf("--precision %q: it is fp32, tf32, bf16 or fp16", m.opt.Pass.Precision))
+		return compiler.Input(fmt.Errorf("--precision must be fp32, tf32, bf16 or fp16, not %q", m.opt.Pass.Precision))
 	case m.lossScale != "" && m.opt.Pass.Precision != "fp16":
-		return compiler.Input(fmt.Errorf("--loss-scale %s: only --precision fp16 scales the loss", m.lossScale))
+		return compiler.Input(fmt.Errorf("--loss-scale needs --precision fp16: no other precision scales the loss"))
 	case m.memory != "":
 		return unsupported("--memory")
 	case m.opt.Comm == "nccl" && (err != nil || !slices.Contains(on.Traits().Comm, "nccl")):
-		return compiler.Input(errors.New("--comm nccl is for --target cuda"))
+		return compiler.Input(errors.New("--comm nccl needs --target cuda"))
 	case !slices.Contains([]string{"", "local", "mpi", "nccl"}, m.opt.Comm):
-		return compiler.Input(fmt.Errorf("--comm %q: it is local, mpi or nccl", m.opt.Comm))
+		return compiler.Input(fmt.Errorf("--comm must be local, mpi or nccl, not %q", m.opt.Comm))
 	}
 	return nil
 }
@@ -262,12 +262,12 @@ func (m *modelFlags) unread() error {
 		}
 		for _, f := range slices.Sorted(maps.Keys(readers)) {
 			if m.set.Changed(f) && !slices.Contains(reads, f) {
-				return fmt.Errorf("--%s does nothing with --%s %s; it is read by %s", f, group.flag, group.chosen, strings.Join(readers[f], ", "))
+				return fmt.Errorf("--%s has no effect with --%s %s, only with %s", f, group.flag, group.chosen, strings.Join(readers[f], ", "))
 			}
 		}
 	}
 	if m.set.Changed("dampening") && o.Momentum == 0 {
-		return fmt.Errorf("--dampening does nothing without --momentum")
+		return fmt.Errorf("--dampening needs --momentum")
 	}
 	return nil
 }

@@ -53,12 +53,12 @@ func TestLoRAFlag(t *testing.T) {
 	for value, want := range map[string]string{
 		"rank=8,target=*.q":               "",
 		"rank=0,target=*.q":               "rank must be at least 1",
-		"rank=8,alpha=0,target=*.q":       "alpha is 0: it must be above 0",
-		"rank=8,alpha=-1,target=*.q":      "alpha is -1: it must be above 0",
-		"rank=8,alpha=nan,target=*.q":     "alpha is nan: it must be above 0",
-		"rank=8,alpha=inf,target=*.q":     "alpha is inf: it must be above 0",
+		"rank=8,alpha=0,target=*.q":       "alpha must be a finite number above 0, not 0",
+		"rank=8,alpha=-1,target=*.q":      "alpha must be a finite number above 0, not -1",
+		"rank=8,alpha=nan,target=*.q":     "alpha must be a finite number above 0, not nan",
+		"rank=8,alpha=inf,target=*.q":     "alpha must be a finite number above 0, not inf",
 		"rank=8":                          "which weights get adapters",
-		"rank=8,target=*.q,something=odd": "write rank=N,target=GLOB",
+		"rank=8,target=*.q,something=odd": "--lora must be like rank=N,target=GLOB",
 	} {
 		m := modelFlags{lora: []string{value}}
 		err := m.adapters()

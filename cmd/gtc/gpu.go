@@ -32,13 +32,13 @@ func (m *modelFlags) targetOptions() error {
 	chips := t.Traits().Chips
 	switch {
 	case chips == nil && (m.set.Changed("arch") || m.set.Changed("cuda-path")):
-		return errors.New("--arch and --cuda-path are for --target cuda")
+		return errors.New("--arch and --cuda-path need --target cuda")
 	case chips == nil:
 		return nil
 	case m.set.Changed("cuda-path") && m.opt.CUDA == "":
-		return errors.New("--cuda-path is empty: it names the folder of a compiler")
+		return errors.New("--cuda-path is empty: give the folder of a CUDA compiler")
 	case m.set.Changed("cuda-path") && slices.Contains(p.Arch, pass.Host):
-		return errors.New("--cuda-path: --arch host compiles for no GPU")
+		return errors.New("--cuda-path has no effect with --arch host, which compiles for no GPU")
 	}
 	if len(p.Arch) == 0 {
 		p.Arch = slices.Clone(chips)

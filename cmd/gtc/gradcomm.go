@@ -23,12 +23,12 @@ func (m *modelFlags) gradComm() error {
 	types := map[string]string{"fp32": "", "": "", "bf16": "bf16", "fp16": "f16"}
 	d, ok := types[g.DType]
 	if !ok {
-		return fmt.Errorf("--grad-dtype %s: gradients travel as fp32, bf16 or fp16", g.DType)
+		return fmt.Errorf("--grad-dtype must be fp32, bf16 or fp16, not %q", g.DType)
 	}
 	g.DType = d
 	for _, of := range [][2]string{{"grad-rank", "powersgd"}, {"grad-fraction", "topk"}} {
 		if m.set.Changed(of[0]) && g.Compress != of[1] {
-			return fmt.Errorf("--%s is of --grad-compress %s", of[0], of[1])
+			return fmt.Errorf("--%s needs --grad-compress %s", of[0], of[1])
 		}
 	}
 	if g.Compress == "powersgd" {

@@ -64,7 +64,7 @@ module that it holds.`,
 				return err
 			}
 		default:
-			return compiler.Input(fmt.Errorf("give either FILE.ir or --repro FILE"))
+			return compiler.Input(fmt.Errorf("give a FILE.ir or --repro FILE, and not both"))
 		}
 		if verbose {
 			for _, r := range c.Remarks {
@@ -192,7 +192,7 @@ one rank sends in a training step, by axis and kind.`,
 		}
 		if plan {
 			if err == nil && !st.IsDir() {
-				return compiler.Input(fmt.Errorf("--plan tells of a compiled folder, and %s is a file: gtc compile makes a folder of a model", args[0]))
+				return compiler.Input(fmt.Errorf("--plan needs a compiled folder, and %s is a file: gtc compile makes a folder of a model", args[0]))
 			}
 			return explainPlan(cmd.OutOrStdout(), args[0], &machine, asJSON)
 		}
@@ -225,9 +225,9 @@ func unreadByExplain(fs *pflag.FlagSet, plan, folder bool) (err error) {
 		switch {
 		case err != nil || f.Name == "plan" || f.Name == "help":
 		case ofPlan && !plan:
-			err = fmt.Errorf("--%s is of gtc explain --plan", f.Name)
+			err = fmt.Errorf("--%s needs --plan", f.Name)
 		case !ofPlan && folder:
-			err = fmt.Errorf("--%s does nothing with a folder, which was compiled with its own", f.Name)
+			err = fmt.Errorf("--%s has no effect on a compiled folder: it was decided when the folder was compiled", f.Name)
 		}
 	})
 	return err

@@ -107,7 +107,7 @@ func (m *modelFlags) adapters() error {
 				l.Rank, err = strconv.Atoi(text)
 			case key == "alpha":
 				if l.Alpha, err = strconv.ParseFloat(text, 64); err == nil && (!(l.Alpha > 0) || math.IsInf(l.Alpha, 0)) {
-					return fmt.Errorf("--lora: alpha is %s: it must be above 0 and finite (the adapters are scaled by alpha/rank)", text)
+					return fmt.Errorf("--lora: alpha must be a finite number above 0, not %s (adapters are scaled by alpha/rank)", text)
 				}
 			case key == "seed":
 				l.Seed, err = strconv.ParseUint(text, 10, 64)
@@ -117,7 +117,7 @@ func (m *modelFlags) adapters() error {
 				err = strconv.ErrSyntax
 			}
 			if err != nil {
-				return fmt.Errorf("--lora %q: write rank=N,target=GLOB, and if wanted alpha=X and seed=N", value)
+				return fmt.Errorf("--lora must be like rank=N,target=GLOB, with alpha=X and seed=N if wanted, not %q", value)
 			}
 		}
 	}

@@ -23,15 +23,15 @@ func (f *scheduleFlag) Set(word string) error {
 	switch {
 	case slices.Contains(pipeline.Names(), word):
 		if *f.pipe != "" {
-			return fmt.Errorf("the order of a pipeline's work is given twice, as %s before", *f.pipe)
+			return fmt.Errorf("the pipeline already has the schedule %s", *f.pipe)
 		}
 		*f.pipe = word
 	case f.rate == nil:
-		return fmt.Errorf("want %s", strings.Join(pipeline.Names(), ", "))
+		return fmt.Errorf("it must be one of %s", strings.Join(pipeline.Names(), ", "))
 	case !slices.Contains(rates, word):
-		return fmt.Errorf("want %s for the learning rate, or %s for a pipeline", strings.Join(rates, ", "), strings.Join(pipeline.Names(), ", "))
+		return fmt.Errorf("it must be one of %s for the learning rate, or of %s for a pipeline", strings.Join(rates, ", "), strings.Join(pipeline.Names(), ", "))
 	case f.rated:
-		return fmt.Errorf("the course of the learning rate is given twice, as %s before", *f.rate)
+		return fmt.Errorf("the learning rate already has the schedule %s", *f.rate)
 	default:
 		*f.rate, f.rated = word, true
 	}
@@ -60,10 +60,10 @@ func (m *modelFlags) pipelineFlags() error {
 	}
 	if p.PP == 1 {
 		if p.Pipeline != "" {
-			return fmt.Errorf("--schedule %s does nothing without --pp: it is the order in which the stages of a pipeline work", p.Pipeline)
+			return fmt.Errorf("--schedule %s needs --pp of at least 2: it is the order in which the stages of a pipeline work", p.Pipeline)
 		}
 		if m.set.Changed("chunks") {
-			return fmt.Errorf("--chunks does nothing without --pp and --schedule interleaved")
+			return fmt.Errorf("--chunks needs --pp of at least 2 and --schedule interleaved")
 		}
 		return nil
 	}

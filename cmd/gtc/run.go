@@ -61,7 +61,7 @@ Flags of the ranks:
 			return cmd.Help()
 		}
 		if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-			return fmt.Errorf("name the compiled folder first: gtc run GTC-OUT [flags]")
+			return fmt.Errorf("the compiled folder is missing, which comes first: gtc run GTC-OUT [flags]")
 		}
 		return run(cmd, args)
 	}

@@ -55,9 +55,9 @@ func (m *machineFlags) topo(plan *abi.Manifest) (topo.Topology, error) {
 		switch {
 		case slices.Contains(there, axis):
 		case len(there) == 0:
-			return t, compiler.Input(fmt.Errorf("topology %q: there is no axis %q: the folder is for one rank", text, axis))
+			return t, compiler.Input(fmt.Errorf("topology %q: there is no axis %q, because the folder is for one rank", text, axis))
 		default:
-			return t, compiler.Input(fmt.Errorf("topology %q: there is no axis %q; there are %s", text, axis, strings.Join(there, ", ")))
+			return t, compiler.Input(fmt.Errorf("topology %q: there is no axis %q; the folder has %s", text, axis, strings.Join(there, ", ")))
 		}
 	}
 	return t, nil
@@ -125,7 +125,7 @@ func (s *scheduleFlagSet) drawing(fs *pflag.FlagSet, args []string) (*timeline.D
 	if len(args) == 0 {
 		for _, name := range []string{"topo", "gflops"} {
 			if fs.Changed(name) {
-				return nil, compiler.Input(fmt.Errorf("--%s is for a compiled folder; without one, times are those of --costs and --send", name))
+				return nil, compiler.Input(fmt.Errorf("--%s needs a compiled folder; without one, times are those of --costs and --send", name))
 			}
 		}
 		t, err := pipeline.Make(s.name, s.stages, s.chunks, s.micros)
@@ -140,7 +140,7 @@ func (s *scheduleFlagSet) drawing(fs *pflag.FlagSet, args []string) (*timeline.D
 	}
 	for _, name := range []string{"pp", "schedule", "microbatches", "chunks", "costs", "send"} {
 		if fs.Changed(name) {
-			return nil, compiler.Input(fmt.Errorf("--%s does nothing with a folder, which was compiled with its own", name))
+			return nil, compiler.Input(fmt.Errorf("--%s has no effect on a compiled folder: it was decided when the folder was compiled", name))
 		}
 	}
 	f, err := compiler.OpenFolder(args[0])
@@ -162,7 +162,7 @@ func (s *scheduleFlagSet) drawing(fs *pflag.FlagSet, args []string) (*timeline.D
 func (s *scheduleFlagSet) given(t *pipeline.Table) (pipeline.Costs, error) {
 	var c [3]float64
 	words := strings.Split(s.costs, ",")
-	bad := fmt.Errorf("--costs %q: write three numbers of 0 or more, such as 1,1,1", s.costs)
+	bad := fmt.Errorf("--costs must be three numbers of 0 or more, such as 1,1,1, not %q", s.costs)
 	if len(words) != len(c) {
 		return pipeline.Costs{}, bad
 	}

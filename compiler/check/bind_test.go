@@ -18,8 +18,8 @@ func TestReferenceShapes(t *testing.T) {
 		arrays []npz.Array
 		want   string
 	}{
-		"another width": {[]npz.Array{array("in0", []int{rows * 6, 1}, x...), array("target", []int{rows}, target...)}, `array "in0": it is [24 1], dimension 1 of input "x" is 6`},
-		"half a class":  {[]npz.Array{array("in0", []int{rows, 6}, x...), array("target", []int{rows}, 0, 1, 0.5, 2)}, `array "target": element 2 is 0.5, input "target" wants i64`},
+		"another width": {[]npz.Array{array("in0", []int{rows * 6, 1}, x...), array("target", []int{rows}, target...)}, `array "in0": its shape is [24 1], but dimension 1 of input "x" is 6`},
+		"half a class":  {[]npz.Array{array("in0", []int{rows, 6}, x...), array("target", []int{rows}, 0, 1, 0.5, 2)}, `array "target": element 2 is 0.5, which input "target", of type i64, cannot hold`},
 		"no losses":     {[]npz.Array{array("in0", []int{rows, 6}, x...), array("target", []int{rows}, target...), array("curve/sgd", []int{0})}, `array "curve/sgd" is empty`},
 	} {
 		ref := file(t, c.arrays...)

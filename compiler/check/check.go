@@ -198,7 +198,7 @@ func bind(o *compiler.Options, ref *npz.File) error {
 func fits(in onnx.Input, shape []int) error {
 	for d, open := range in.Open {
 		if size := in.Type.GetTensorType().Shape.Dim[d].GetDimValue(); open == "" && len(shape) == len(in.Open) && !slices.Contains(shape, int(size)) {
-			return fmt.Errorf("it is %v, dimension %d of input %q is %d", shape, d, in.Name, size)
+			return fmt.Errorf("its shape is %v, but dimension %d of input %q is %d", shape, d, in.Name, size)
 		}
 	}
 	return nil
@@ -298,7 +298,7 @@ func runBuilt(ctx context.Context, o *Options, base *compiler.Options, ref *npz.
 		return nil, nil, compiler.Input(fmt.Errorf("--built: %s: %w", filepath.Join(base.Out, build.Marker), err))
 	}
 	if m.Model != filepath.Base(base.Model) || len(m.Programs)%len(chosen) != 0 {
-		return nil, nil, compiler.Input(fmt.Errorf("--built %s: the folder was compiled from %s with %d programs, this is a check of %s with %d curves", o.Built, m.Model,
+		return nil, nil, compiler.Input(fmt.Errorf("--built %s: the folder was compiled from %s with %d programs, but this is a check of %s with %d curves", o.Built, m.Model,
 			len(m.Programs), filepath.Base(base.Model), len(chosen)))
 	}
 	model, err := onnx.Load(base.Model, base.Import)

@@ -262,14 +262,14 @@ func (w *whole) input(m mesh.Mesh, v *ir.Value, name string) (*ir.Array, error) 
 		x, shape = npz.MoveDim(x, shape, d, 0)
 	}
 	if !slices.Equal(squeeze(shape), squeeze(dims)) {
-		return nil, compiler.Input(fmt.Errorf("%s: array %q is %v, input %q of the whole batch is %v", w.ref.Path(), names[i], shape, name, dims))
+		return nil, compiler.Input(fmt.Errorf("%s: the shape of array %q is %v, but that of input %q for the whole batch is %v", w.ref.Path(), names[i], shape, name, dims))
 	}
 	if out.F != nil {
 		out.F = x
 	}
 	for k := range out.I {
 		if out.I[k] = int64(x[k]); float64(out.I[k]) != x[k] {
-			return nil, compiler.Input(fmt.Errorf("%s: array %q: element %d is %v, input %q wants %s", w.ref.Path(), names[i], k, x[k], name, v.Type.DType))
+			return nil, compiler.Input(fmt.Errorf("%s: array %q: element %d is %v, which input %q, of type %s, cannot hold", w.ref.Path(), names[i], k, x[k], name, v.Type.DType))
 		}
 	}
 	return out, nil

@@ -73,7 +73,7 @@ func Run(o *Options) (*Report, error) {
 		return nil, compiler.Input(err)
 	}
 	if folder == nil && format == ONNX {
-		return nil, compiler.Input(fmt.Errorf("%s is a checkpoint without the compiled folder that made it: "+
+		return nil, compiler.Input(fmt.Errorf("%s is a checkpoint, and an ONNX model needs the compiled folder that made it: "+
 			"gtc export GTC-OUT --checkpoint %s", o.Source, o.Source))
 	}
 	tensors, step, done, err := load(folder, from)
@@ -108,14 +108,13 @@ func formatOf(o *Options) (string, error) {
 	case o.Format == ONNX || o.Format == Safetensors || o.Format == PEFT:
 		return o.Format, nil
 	case o.Format != "":
-		return "", fmt.Errorf("--format is onnx, safetensors or peft, not %q", o.Format)
+		return "", fmt.Errorf("--format must be onnx, safetensors or peft, not %q", o.Format)
 	case strings.HasSuffix(o.Out, ".safetensors"):
 		return Safetensors, nil
 	case strings.HasSuffix(o.Out, ".onnx"):
 		return ONNX, nil
 	}
-	return "", fmt.Errorf("%s: the name ends in neither .onnx nor .safetensors, the formats that there are; "+
-		"for another name say which with --format", o.Out)
+	return "", fmt.Errorf("%s ends in neither .onnx nor .safetensors: give --format", o.Out)
 }
 
 // resolve finds the compiled folder, if there is one, and where its tensors are.

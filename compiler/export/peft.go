@@ -32,7 +32,7 @@ type adapterConfig struct {
 // writePEFT writes the adapters among tensors as the folder that PeftModel.from_pretrained reads.
 func writePEFT(f *compiler.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
 	if o.MergeLoRA {
-		return compiler.Input(errors.New("--merge-lora leaves no adapters for --format peft: give one of them"))
+		return compiler.Input(errors.New("--merge-lora and --format peft exclude each other: merged adapters are gone"))
 	}
 	if err := hasAdapters(f, "--format peft"); err != nil {
 		return err
@@ -42,7 +42,7 @@ func writePEFT(f *compiler.Folder, tensors []safetensors.Tensor, o *Options, rep
 		return err
 	}
 	if m == nil {
-		return compiler.Input(errors.New("--format peft needs the model, which the compiled folder does not keep"))
+		return compiler.Input(errors.New("--format peft needs the model, and the compiled folder was made without it"))
 	}
 	defer m.Close()
 	weights := map[string][]byte{}

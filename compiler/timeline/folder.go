@@ -41,7 +41,7 @@ func Folder(plan *abi.Manifest, m Machine) (*Drawing, error) {
 		}
 	}
 	if stages == 1 {
-		return nil, fmt.Errorf("the folder was compiled without --pp: one stage does all micro-batches, one after the other")
+		return nil, fmt.Errorf("the folder was compiled without --pp, so there is no schedule to draw: one stage does all micro-batches, one after the other")
 	}
 	name := "1f1b"
 	for _, word := range strings.Fields(plan.Options["schedule"]) { // it may name the learning rate's, too

@@ -80,14 +80,14 @@ func Make(name string, stages, chunks, micros int) (*Table, error) {
 	}
 	switch {
 	case stages < 1 || chunks < 1 || micros < 1:
-		return nil, fmt.Errorf("a pipeline of %d stages, %d chunks and %d micro-batches: want at least one of each", stages, chunks, micros)
+		return nil, fmt.Errorf("a pipeline of %d stages, %d chunks and %d micro-batches: each must be at least 1", stages, chunks, micros)
 	case stages > maxParts || chunks > maxParts/stages || micros > maxParts/(stages*chunks):
-		return nil, fmt.Errorf("a pipeline of %d stages, %d chunks and %d micro-batches: a step has more than %d parts, stages x chunks x micro-batches",
+		return nil, fmt.Errorf("a pipeline of %d stages, %d chunks and %d micro-batches: their product must be at most %d",
 			stages, chunks, micros, maxParts)
 	case chunks > 1 && name != "interleaved":
-		return nil, fmt.Errorf("schedule %s has one chunk a stage, not %d; interleaved has several", name, chunks)
+		return nil, fmt.Errorf("schedule %s has one chunk a stage, not %d: --schedule interleaved has several", name, chunks)
 	case name == "interleaved" && micros%stages != 0:
-		return nil, fmt.Errorf("the interleaved schedule goes through micro-batches in groups of %d, the stages: %d micro-batches are no multiple", stages, micros)
+		return nil, fmt.Errorf("schedule interleaved needs a multiple of %d micro-batches, the number of stages, not %d", stages, micros)
 	}
 	t := &Table{Name: name, Stages: stages, Chunks: chunks, Micros: micros, Split: name == "zb-h1"}
 	switch name {
@@ -102,7 +102,7 @@ func Make(name string, stages, chunks, micros int) (*Table, error) {
 	case "varuna":
 		t.varuna()
 	default:
-		return nil, fmt.Errorf("there is no schedule %q: want gpipe, 1f1b, interleaved, zb-h1 or varuna", name)
+		return nil, fmt.Errorf("there is no schedule %q of a pipeline: it must be gpipe, 1f1b, interleaved, zb-h1 or varuna", name)
 	}
 	t.allot()
 	return t, nil

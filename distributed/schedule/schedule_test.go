@@ -210,11 +210,11 @@ func TestErrors(t *testing.T) {
 		name                   string
 		stages, chunks, micros int
 	}{
-		`there is no schedule "2f2b"`: {"2f2b", 2, 0, 4},
-		"at least one of each":        {"1f1b", 0, 0, 4},
-		"has one chunk a stage":       {"1f1b", 2, 2, 4},
-		"are no multiple":             {"interleaved", 4, 2, 6},
-		"has more than":               {"1f1b", 1 << 40, 0, 1 << 40},
+		`there is no schedule "2f2b" of a pipeline`: {"2f2b", 2, 0, 4},
+		"each must be at least 1":                   {"1f1b", 0, 0, 4},
+		"has one chunk a stage":                     {"1f1b", 2, 2, 4},
+		"needs a multiple of 4":                     {"interleaved", 4, 2, 6},
+		"their product must be at most":             {"1f1b", 1 << 40, 0, 1 << 40},
 	} {
 		if _, err := Make(c.name, c.stages, c.chunks, c.micros); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", c, err, want)

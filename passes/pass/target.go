@@ -36,7 +36,7 @@ func TargetOf(name string) (target.Target, error) {
 		}
 	}
 	last := len(names) - 1
-	return nil, fmt.Errorf("--target %q: it is %s or %s", name, strings.Join(names[:last], ", "), names[last])
+	return nil, fmt.Errorf("--target must be %s or %s, not %q", strings.Join(names[:last], ", "), names[last], name)
 }
 
 // On is the target that programs are compiled for.

@@ -58,10 +58,10 @@ var gridModels = []model{
 // refused are layouts that a model does not divide over, by file and layout, with what the error says.
 var refused = map[string]string{
 	// Batch statistics are those of the whole batch, so that its micro-batches are merged into one.
-	"convnet_bn.onnx pp2 interleaved":              "1 micro-batches are no multiple",
-	"convnet_bn.dynamo.onnx pp2 interleaved":       "1 micro-batches are no multiple",
-	"timm_test_resnet.onnx pp2 interleaved":        "1 micro-batches are no multiple",
-	"timm_test_resnet.dynamo.onnx pp2 interleaved": "1 micro-batches are no multiple",
+	"convnet_bn.onnx pp2 interleaved":              "needs a multiple of 2 micro-batches, the number of stages, not 1",
+	"convnet_bn.dynamo.onnx pp2 interleaved":       "needs a multiple of 2 micro-batches, the number of stages, not 1",
+	"timm_test_resnet.onnx pp2 interleaved":        "needs a multiple of 2 micro-batches, the number of stages, not 1",
+	"timm_test_resnet.dynamo.onnx pp2 interleaved": "needs a multiple of 2 micro-batches, the number of stages, not 1",
 }
 
 // tolerance of simulated programs, which are exact but for the references' own rounding to single precision and for
