@@ -1,0 +1,96 @@
+package tests
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rooms are the files of the compiler that may know which target is which: the table, and what compiles kernels for one of them.
+var rooms = []string{"passes/pass/target.go", "codegen/image/"}
+
+// TestTargets: the compiler asks a target for its traits, and never which one it is. Neither the packages below target nor their
+// names are known outside of them and of the table, so that a new target changes nothing but its own package and a row.
+func TestTargets(t *testing.T) {
+	names := targetNames(t)
+	at := places(t)
+	for _, f := range sourceFiles(t) {
+		if f.test || at[f.pkg].tower != "gtc" || topFolder(f.pkg) == "target" || slices.ContainsFunc(rooms, func(r string) bool { return strings.HasPrefix(f.path, r) }) {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, filepath.FromSlash(f.path)), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range namesTarget(file, names) {
+			t.Errorf("%s: %s: ask the target for a trait (target.Traits), or for a method", f.path, found)
+		}
+	}
+}
+
+// targetNames are the folders below target.
+func targetNames(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(root, "target"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) < 3 {
+		t.Fatalf("only %v are below target", names)
+	}
+	return names
+}
+
+// namesTarget lists the places of a file that name a target: imports, strings, and constants of passes/pass.
+func namesTarget(file *ast.File, names []string) (found []string) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			path, _ := strconv.Unquote(n.Path.Value)
+			if pkg, ours := inModule(path); ours && strings.HasPrefix(pkg, "target/") {
+				found = append(found, "it imports "+pkg)
+			}
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); n.Kind == token.STRING && err == nil && slices.Contains(names, text) {
+				found = append(found, "it has the name "+n.Value)
+			}
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == "pass" && slices.Contains([]string{"CPU", "CUDA", "Host"}, n.Sel.Name) {
+				found = append(found, "it has the constant pass."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// TestTargetsNotice: each way of naming a target is seen.
+func TestTargetsNotice(t *testing.T) {
+	for text, want := range map[string]string{
+		`import "github.com/gtc-compiler/gtc/target/ref"`: "it imports target/ref",
+		`import "github.com/gtc-compiler/gtc/target"`:     "",
+		`var x = o.Target == "cuda"`:                      `it has the name "cuda"`,
+		`var x = o.Target == pass.CUDA`:                   "it has the constant pass.CUDA",
+		`var x = o.Traits().Device`:                       "",
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\n"+text+"\n", parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(namesTarget(file, []string{"cpu", "cuda", "ref"}), "; "); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
