@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/compiler/proof"
@@ -227,7 +226,7 @@ func write(o *Options, f *build.Folder, results ...*Result) error {
 	if err != nil {
 		return err
 	}
-	f.Dir, f.Manifest, f.Runtime, f.Version = o.Out, append(text, '\n'), gtc.Runtime, gtc.Version
+	f.Dir, f.Manifest = o.Out, append(text, '\n')
 	if err := build.Write(f); err != nil {
 		return Input(err)
 	}

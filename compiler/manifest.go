@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	gtc "github.com/gtc-compiler/gtc"
+	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
@@ -33,7 +33,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 		return nil, err
 	}
 	m := results[0].Module
-	out := &abi.Manifest{Version: abi.Version, Gtc: gtc.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: o.Pass.Traits().Name,
+	out := &abi.Manifest{Version: abi.Version, Gtc: build.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: o.Pass.Traits().Name,
 		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m, results[0].Context.Loss), Outputs: results[0].Outputs, Abstract: o.Import.Abstract, Files: map[string]string{}}
 	for name, text := range src.Files {
 		out.Files["prog0/"+name] = sourceSum(text)

@@ -18,6 +18,28 @@ const (
 	oneIn              = 20
 )
 
+// The budgets of a package, its tests and what generators made apart.
+const (
+	maxPackage = 5000 // lines
+	maxFanOut  = 16   // packages of the module that it imports
+	manyUsers  = 10   // packages that import it, from which on it is common ground
+	maxCommon  = 6    // packages of the module that common ground may import: what everybody stands on stands on little
+)
+
+// large lists packages of more than maxPackage lines, with the reason. It may only become shorter.
+var large = map[string]string{
+	"ir/ops":           "every op, all its rules in one place",
+	"runtime/train":    "to be divided: loop, device, ranks, report",
+	"distributed/comm": "its parts have files of their own; to be divided",
+}
+
+// wide lists packages that import more than maxFanOut others, with the reason.
+var wide = map[string]string{
+	"passes":   "the table of all passes",
+	"compiler": "drives import, passes, code generation and build",
+	"cmd/gtc":  "a command for each thing that can be done",
+}
+
 // unbounded lists functions that may be longer than hardFunc, with the reason. A function that is only a table literal or
 // one flat switch needs no entry.
 var unbounded = map[string]string{}
@@ -86,6 +108,38 @@ func share(t *testing.T, what string, bound int, over []string, of int) {
 		return
 	}
 	t.Logf("%d of %d are %s %d lines\n%s", len(over), of, what, bound, list)
+}
+
+// TestPackageBudget bounds the lines of a package, how many others it imports, and how many what many import.
+func TestPackageBudget(t *testing.T) {
+	lines, imports, users := map[string]int{}, map[string]map[string]bool{}, map[string]int{}
+	for _, f := range handWritten(t) {
+		if f.test {
+			continue
+		}
+		lines[f.pkg] += f.fset.File(f.ast.FileStart).LineCount()
+		if imports[f.pkg] == nil {
+			imports[f.pkg] = map[string]bool{}
+		}
+		for _, name := range f.imports {
+			if pkg, ours := inModule(name); ours && !imports[f.pkg][pkg] {
+				imports[f.pkg][pkg] = true
+				users[pkg]++
+			}
+		}
+	}
+	for pkg, n := range lines {
+		out := len(imports[pkg])
+		if over := n > maxPackage; over != (large[pkg] != "") {
+			t.Errorf("%s has %d lines, %d at most; listed among large packages: %v", pkg, n, maxPackage, large[pkg] != "")
+		}
+		if over := out > maxFanOut; over != (wide[pkg] != "") {
+			t.Errorf("%s imports %d packages, %d at most; listed among wide packages: %v", pkg, out, maxFanOut, wide[pkg] != "")
+		}
+		if users[pkg] > manyUsers && out > maxCommon {
+			t.Errorf("%s is imported by %d packages and imports %d: what more than %d stand on may import %d", pkg, users[pkg], out, manyUsers, maxCommon)
+		}
+	}
 }
 
 // TestFuncBudget bounds the lines and the parameters of a function. Tests are held to the hard bounds only by review: a

@@ -65,6 +65,7 @@ gtc   passes/normalize passes/recognize passes/trainstep passes/unstack passes/a
 gtc   passes/compress passes/microbatch passes/rows passes/shard passes/spmd passes/stage passes/tree passes/overlap passes/epilogue passes/fuse passes/schedule passes/memplan
 gtc   passes
 gtc   codegen/kernel
+gtc   distributed kernels runtime
 gtc   codegen/rank codegen/build
 gtc   codegen/image
 gtc   .

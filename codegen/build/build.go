@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -25,8 +26,6 @@ type Folder struct {
 	Ranks    int                 // ranks that Command is; 0 leaves it out
 	Commands map[string][]byte   // main.go of further commands, by name
 	Manifest []byte              // gtc.json
-	Runtime  fs.FS               // source tree of the run-time packages
-	Version  string              // of the run-time module
 	GPU      bool                // the programs run on a GPU: without C, and with what reaches the driver
 }
 
@@ -50,7 +49,7 @@ func Write(f *Folder) error {
 		return err
 	}
 	files := map[string][]byte{Marker: f.Manifest}
-	files["go.mod"] = fmt.Appendf(nil, "module gtcout\n\ngo %s\n\nrequire %s v%s\n", goVersion, modulePath, f.Version)
+	files["go.mod"] = fmt.Appendf(nil, "module gtcout\n\ngo %s\n\nrequire %s v%s\n", goVersion, modulePath, Version)
 	if f.GPU {
 		files["go.mod"] = fmt.Appendf(files["go.mod"], "\nrequire %s %s\n", puregoPath, puregoVersion)
 	}
@@ -178,7 +177,36 @@ var (
 // vendor adds the run-time's source, without tests, and vendor/modules.txt.
 func vendor(files map[string][]byte, f *Folder) error {
 	packages := map[string]bool{}
-	err := fs.WalkDir(f.Runtime, ".", func(name string, d fs.DirEntry, err error) error {
+	for _, folder := range slices.Sorted(maps.Keys(carried)) {
+		if err := f.vendorTree(files, packages, folder); err != nil {
+			return err
+		}
+	}
+	var dirs []string
+	for d := range packages {
+		dirs = append(dirs, d)
+	}
+	slices.Sort(dirs)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s v%s\n## explicit; go %s\n", modulePath, Version, goVersion)
+	for _, d := range dirs {
+		fmt.Fprintf(&b, "%s/%s\n", modulePath, d)
+	}
+	if f.GPU {
+		text, err := vendorPurego(files)
+		if err != nil {
+			return err
+		}
+		return vendored(files, text+b.String())
+	}
+	return vendored(files, b.String())
+}
+
+// vendorTree adds the packages below one folder of the carried source, and their names to packages.
+func (f *Folder) vendorTree(files map[string][]byte, packages map[string]bool, folder string) error {
+	tree := carried[folder]
+	return fs.WalkDir(tree, ".", func(inside string, d fs.DirEntry, err error) error {
+		name := path.Join(folder, inside)
 		if err != nil || d.IsDir() && (slices.Contains(unvendored, d.Name()) || !f.GPU && slices.Contains(forGPUs, name)) {
 			if d != nil && d.IsDir() && err == nil {
 				return fs.SkipDir
@@ -186,10 +214,10 @@ func vendor(files map[string][]byte, f *Folder) error {
 			return err
 		}
 		ext := path.Ext(name)
-		if d.IsDir() || strings.HasSuffix(name, "_test.go") || !slices.Contains([]string{".go", ".s", ".c", ".h"}, ext) {
+		if d.IsDir() || path.Dir(inside) == "." || strings.HasSuffix(name, "_test.go") || !slices.Contains([]string{".go", ".s", ".c", ".h"}, ext) {
 			return nil
 		}
-		text, err := fs.ReadFile(f.Runtime, name)
+		text, err := fs.ReadFile(tree, inside)
 		if err != nil {
 			return err
 		}
@@ -202,27 +230,6 @@ func vendor(files map[string][]byte, f *Folder) error {
 		files["vendor/"+modulePath+"/"+name] = text
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	var dirs []string
-	for d := range packages {
-		dirs = append(dirs, d)
-	}
-	slices.Sort(dirs)
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s v%s\n## explicit; go %s\n", modulePath, f.Version, goVersion)
-	for _, d := range dirs {
-		fmt.Fprintf(&b, "%s/%s\n", modulePath, d)
-	}
-	if f.GPU {
-		text, err := vendorPurego(files)
-		if err != nil {
-			return err
-		}
-		return vendored(files, text+b.String())
-	}
-	return vendored(files, b.String())
 }
 
 // vendored adds the list of modules.

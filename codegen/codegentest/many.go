@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/ir"
@@ -146,7 +145,7 @@ func (j *Job) prepare(t rank.Target) {
 // buildMany writes and builds the programs of all jobs without a fault, one for each package: kernels of two packages may
 // have one name.
 func buildMany(dir string, jobs []*Job, packages int, opt string) error {
-	f := &build.Folder{Dir: dir, Runtime: gtc.Runtime, Version: gtc.Version, Commands: map[string][]byte{}}
+	f := &build.Folder{Dir: dir, Commands: map[string][]byte{}}
 	f.Manifest, _ = json.Marshal(struct{}{})
 	for p := range packages {
 		var table strings.Builder

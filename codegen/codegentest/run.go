@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/ir"
@@ -93,7 +92,7 @@ func RunOn(o *pass.Options, m *ir.Module, dir string, args map[string]map[string
 	if err != nil {
 		return nil, err
 	}
-	folder := &build.Folder{Dir: dir, Programs: []map[string][]byte{src.Files}, Runtime: gtc.Runtime, Version: gtc.Version}
+	folder := &build.Folder{Dir: dir, Programs: []map[string][]byte{src.Files}}
 	if keep := os.Getenv("GTC_KEEP"); keep != "" {
 		dir = keep
 		folder.Dir = keep
