@@ -68,7 +68,6 @@ gtc   codegen/kernel
 gtc   distributed kernels runtime
 gtc   codegen/rank codegen/build
 gtc   codegen/image
-gtc   .
 test  codegen/codegentest
 gtc   compiler/proof
 gtc   compiler
@@ -79,6 +78,7 @@ gtc   compiler/explain
 tool  distributed/launch
 tool  compiler/bisect compiler/check compiler/export compiler/gpus
 tool  frontend/onnx/onnxgo
+tool  .
 tool  cmd/gtc
 tool  kernels/cpu/bench
 `

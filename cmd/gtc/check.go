@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/check"
 	"github.com/spf13/cobra"
@@ -68,7 +69,7 @@ Exit codes: 0 all within the tolerance, 1 not, 2 it could not run.`,
 		}
 		o.Compile = *opt
 		o.Compile.Building = building(cmd.ErrOrStderr())
-		rep, err := check.Run(cmd.Context(), &o)
+		rep, err := gtc.Check(cmd.Context(), args[0], o)
 		if err != nil {
 			if cmd.Context().Err() != nil {
 				return err

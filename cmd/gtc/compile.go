@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -47,7 +48,7 @@ to one, bin/ranks, which is the rank that RANK says, or the name it was started 
 			return err
 		}
 		o.Build, o.Source, o.Building = !noBuild, true, building(cmd.ErrOrStderr())
-		res, err := compiler.Run(cmd.Context(), o)
+		res, err := gtc.Compile(cmd.Context(), o.Model, *o)
 		if res != nil {
 			printWarnings(cmd.ErrOrStderr(), res.Warnings)
 			switch {

@@ -1,8 +1,9 @@
 package main
 
 import (
-	pipeline "github.com/gtc-compiler/gtc/distributed/schedule"
 	"slices"
+
+	pipeline "github.com/gtc-compiler/gtc/distributed/schedule"
 
 	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/optimizer"

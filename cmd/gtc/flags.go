@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
-	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/spf13/pflag"
 )
 
@@ -39,7 +38,7 @@ type modelFlags struct {
 // importFlags are those of the importer, and losses.
 func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
 	m.set = fs
-	i, p := &m.opt.Import, &m.opt.Pass
+	i, p, otherwise := &m.opt.Import, &m.opt.Pass, gtc.Defaults().Pass
 	fs.StringArrayVar(&m.dims, "dim", nil, "bind an open dimension of the model: `NAME=N`, or INPUT[k]=N where the file gives dimension k no name, or all of an input, also where the file gives none: INPUT=4x16 (INPUT=scalar for none); may be repeated")
 	fs.StringArrayVar(&m.values, "value", nil, "bind an input whose contents decide shapes or numbers of steps: `NAME=3`, or NAME=2,3 where it has several; it is a constant of the program then, not an input. May be repeated")
 	fs.IntVar(&i.Batch, "batch", 0, "leading dimension of every input that has an open one, or that of --batch-dim: the global batch, samples a step")
@@ -51,8 +50,8 @@ func (m *modelFlags) importFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&i.Tie, "tie", nil, "store two parameters as one: `COPY=ORIGINAL`")
 	fs.StringArrayVar(&i.Untie, "untie", nil, "give each use of the parameters that match `GLOB` a copy of its own")
 	fs.StringVar(&p.Loss, "loss", "", "`LOSS`: cross_entropy, mse, l1, huber, bce, bce_logits, nll, kl_div (mean over all elements, as PyTorch's default), or graph when the model's output is the loss (the default for a scalar output); none makes a program that only infers")
-	fs.IntVar(&p.IgnoreIndex, "ignore-index", -100, "target of cross_entropy and nll that does not count")
-	fs.Float64Var(&p.HuberDelta, "huber-delta", 1, "where the huber loss becomes linear")
+	fs.IntVar(&p.IgnoreIndex, "ignore-index", otherwise.IgnoreIndex, "target of cross_entropy and nll that does not count")
+	fs.Float64Var(&p.HuberDelta, "huber-delta", otherwise.HuberDelta, "where the huber loss becomes linear")
 }
 
 // abstractFlag is that of the commands that need no weights.
@@ -62,20 +61,20 @@ func (m *modelFlags) abstractFlag(fs *pflag.FlagSet) {
 
 // parallelFlags are those of how the work is split.
 func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
-	p := &m.opt.Pass
-	fs.IntVar(&p.DP, "dp", 1, "data-parallel ranks: each takes a part of the batch")
-	fs.IntVar(&p.Microbatches, "microbatches", 1, "parts that each rank works through before an update (gradient accumulation)")
+	p, otherwise := &m.opt.Pass, gtc.Defaults().Pass
+	fs.IntVar(&p.DP, "dp", otherwise.DP, "data-parallel ranks: each takes a part of the batch")
+	fs.IntVar(&p.Microbatches, "microbatches", otherwise.Microbatches, "parts that each rank works through before an update (gradient accumulation)")
 	fs.BoolVar(&p.SyncBN, "sync-bn", false, "batch normalisation over the global batch instead of each rank's part")
 	fs.Float64Var(&m.bucketMB, "bucket-mb", 0, "`MIB` of gradients that one all_reduce takes; 0 is 25, less for small models. Gradients that --zero splits go one by one")
-	fs.IntVar(&p.TP, "tp", 1, "tensor-parallel ranks: each takes a part of the weights and of the work with them; gtc decides which (its remarks say why)")
+	fs.IntVar(&p.TP, "tp", otherwise.TP, "tensor-parallel ranks: each takes a part of the weights and of the work with them; gtc decides which (its remarks say why)")
 	fs.BoolVar(&p.SP, "sp", false, "sequence parallelism: what lies between the products that --tp splits (norms, dropout, residuals) is split over its ranks by tokens")
 	fs.StringArrayVar(&p.Shard, "shard", nil, "`GLOB=AXES` to split the parameters that match over: for each dimension _ or axes, such as h.*.mlp.c_fc.weight=_,tp; @FILE holds one on a line; may be repeated")
-	fs.IntVar(&p.PP, "pp", 1, "pipeline stages: each has a part of the model and works on one micro-batch after the other")
+	fs.IntVar(&p.PP, "pp", otherwise.PP, "pipeline stages: each has a part of the model and works on one micro-batch after the other")
 	fs.IntVar(&p.Chunks, "chunks", 0, "parts of the model that a stage has with --schedule interleaved; 0 is 2")
 	fs.IntVar(&p.Zero, "zero", 0, "`STAGE` of ZeRO over the data-parallel ranks: 1 gives each a part of the optimizer state, 2 of the gradients too, 3 of the parameters too")
 	m.gradCommFlags(fs)
 	fs.BoolVar(&p.Reproducible, "reproducible", false, "the same bits in every layout of data-parallel ranks, micro-batches, stages and ZeRO: sums over all micro-batches follow one tree. Their number (--dp times --microbatches) is a power of two, and must be the same to compare")
-	fs.StringVar(&p.Precision, "precision", "fp32", "`TYPE` of the arithmetic between parameters and gradients: fp32, bf16 (parameters, their updates, norms, losses and sums stay fp32), or fp16 (the same, with a loss scale), or tf32 (products on the GPU only)")
+	fs.StringVar(&p.Precision, "precision", otherwise.Precision, "`TYPE` of the arithmetic between parameters and gradients: fp32, bf16 (parameters, their updates, norms, losses and sums stay fp32), or fp16 (the same, with a loss scale), or tf32 (products on the GPU only)")
 	fs.StringVar(&m.lossScale, "loss-scale", "", "loss scale of --precision fp16: dynamic (the default: from 65536 on, halved at a step with a gradient that is not finite, which is skipped, and doubled after 2000 steps without), or a number `N` that stays")
 	m.targetFlags(fs)
 	fs.StringVar(&m.memory, "memory", "", "`LIMIT` of memory a rank, such as 8GiB (not supported yet)")
@@ -83,11 +82,11 @@ func (m *modelFlags) parallelFlags(fs *pflag.FlagSet) {
 
 // optimizerFlags are those of the update.
 func (m *modelFlags) optimizerFlags(fs *pflag.FlagSet) {
-	p := &m.opt.Pass
+	p, otherwise := &m.opt.Pass, gtc.Defaults().Pass
 	o, s := &p.Optimizer, &p.Schedule
 	names := slices.Sorted(slices.Values(optimizer.Names()))
-	fs.StringVar(&o.Name, "optimizer", "sgd", "`RULE`: "+strings.Join(names, ", "))
-	fs.Float64Var(&o.LR, "lr", 1e-3, "learning rate")
+	fs.StringVar(&o.Name, "optimizer", otherwise.Optimizer.Name, "`RULE`: "+strings.Join(names, ", "))
+	fs.Float64Var(&o.LR, "lr", otherwise.Optimizer.LR, "learning rate")
 	fs.Float64Var(&o.Momentum, "momentum", 0, "momentum of sgd, rmsprop and lars")
 	fs.BoolVar(&o.Nesterov, "nesterov", false, "Nesterov's form of momentum (sgd)")
 	fs.Float64Var(&o.Dampening, "dampening", 0, "dampening of momentum (sgd)")
@@ -98,7 +97,7 @@ func (m *modelFlags) optimizerFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&o.WeightDecay, "weight-decay", 0, "weight decay; 0 is none, for adamw too")
 	fs.StringArrayVar(&o.NoDecay, "no-decay", nil, "parameters without weight decay: `GLOB`, or 1d for all with fewer than two dimensions; may be repeated")
 	fs.Float64Var(&o.Alpha, "alpha", 0, "smoothing of rmsprop; PyTorch's default when not given")
-	s.Name = "constant"
+	s.Name = otherwise.Schedule.Name
 	fs.Var(&scheduleFlag{rate: &s.Name, pipe: &p.Pipeline}, "schedule", "learning rate over the steps: `NAME` is constant, linear, cosine or step; of a pipeline (--pp), the order of its work: gpipe, 1f1b (the default), interleaved, zb-h1 or varuna. May be given once for each")
 	fs.IntVar(&s.Warmup, "warmup", 0, "`STEPS` of linear warm-up")
 	fs.IntVar(&s.Steps, "total-steps", 0, "`STEPS` after which linear and cosine reach their end")
@@ -106,7 +105,7 @@ func (m *modelFlags) optimizerFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.Every, "step-every", 0, "`STEPS` between the drops of step")
 	fs.Float64Var(&s.Gamma, "gamma", 0, "factor of each drop of step")
 	fs.Float64Var(&p.ClipNorm, "clip-norm", 0, "bound of the norm of all gradients together; 0 is none")
-	fs.BoolVar(&p.GradNorm, "grad-norm", true, "show that norm, before clipping, with the loss, which takes up to 1 % of a step without clipping; under local SGD it is rank 0's own, and with --pp and --grad-dtype fp16 it is not known")
+	fs.BoolVar(&p.GradNorm, "grad-norm", otherwise.GradNorm, "show that norm, before clipping, with the loss, which takes up to 1 % of a step without clipping; under local SGD it is rank 0's own, and with --pp and --grad-dtype fp16 it is not known")
 }
 
 // passFlags are those for looking into the pipeline.
@@ -117,9 +116,6 @@ func (m *modelFlags) passFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&p.StopAfter, "stop-after", "", "stop after `PASS`")
 	fs.StringVar(&m.rewrites, "rewrites", "", "do only the first `N` of the rewrites that a right program does not need; gtc bisect finds the one that breaks it (also GTC_REWRITES)")
 }
-
-// maxRanks bounds the mesh: searches and proofs go over its ranks, and nobody waits for those of a slip of the hand.
-const maxRanks = 1 << 14
 
 // options checks the flags and completes the options of the model at path.
 func (m *modelFlags) options(path string) (*compiler.Options, error) {
@@ -141,7 +137,7 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	}
 	if m.lossScale != "" && m.lossScale != "dynamic" {
 		n, err := strconv.ParseFloat(m.lossScale, 64)
-		if err != nil || !(n >= 1.0/(1<<40) && n <= 1<<40) { // beyond, it or its inverse is soon none in f32
+		if err != nil || !(n >= 1.0/(1<<40) && n <= 1<<40) {
 			return nil, compiler.Input(fmt.Errorf("--loss-scale must be dynamic or a number from 2^-40 to 2^40, not %q", m.lossScale))
 		}
 		o.Pass.LossScale = n
@@ -157,43 +153,23 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 	}
 	m.zeros()
 	if m.set.Lookup("pp") != nil {
-		if err := errors.Join(m.pipelineFlags(), m.gradComm()); err != nil {
+		if err := m.gradComm(); err != nil {
 			return nil, compiler.Input(err)
 		}
 	}
 	if err := m.adapters(); err != nil {
 		return nil, compiler.Input(err)
 	}
-	if m.set.Changed("huber-delta") && o.Pass.HuberDelta <= 0 {
+	if m.set.Changed("huber-delta") && o.Pass.HuberDelta == 0 {
 		return nil, compiler.Input(fmt.Errorf("--huber-delta must be positive"))
 	}
-	for _, c := range []struct {
-		name string
-		v    int
-	}{{"--batch", o.Import.Batch}, {"--dp", o.Pass.DP - 1}, {"--microbatches", o.Pass.Microbatches - 1}, {"--tp", o.Pass.TP - 1}} {
-		if c.v < 0 {
-			return nil, compiler.Input(fmt.Errorf("%s must be at least 1", c.name))
+	for _, name := range []string{"dp", "microbatches", "tp", "pp"} {
+		if f := m.set.Lookup(name); f != nil && f.Value.String() == "0" {
+			return nil, compiler.Input(fmt.Errorf("--%s must be at least 1", name))
 		}
-	}
-	if p := &o.Pass; p.DP > maxRanks || p.TP > maxRanks/p.DP || p.PP > maxRanks/(p.DP*p.TP) {
-		return nil, compiler.Input(fmt.Errorf("--dp %d --tp %d --pp %d: gtc compiles for at most %d ranks", p.DP, p.TP, p.PP, maxRanks))
-	}
-	if o.Pass.SP && o.Pass.TP < 2 {
-		return nil, compiler.Input(fmt.Errorf("--sp needs --tp of at least 2: it splits what tensor-parallel ranks would repeat"))
-	}
-	if o.Pass.Threads < 0 {
-		return nil, compiler.Input(fmt.Errorf("--threads cannot be negative"))
-	}
-	if z := o.Pass.Zero; z < 0 || z > 3 {
-		return nil, compiler.Input(fmt.Errorf("--zero must be 0 (off), 1, 2 or 3, not %d", z))
-	} else if z > 0 && o.Pass.DP < 2 {
-		return nil, compiler.Input(fmt.Errorf("--zero %d needs --dp of at least 2: it splits what data-parallel ranks hold", z))
 	}
 	if !(m.bucketMB >= 0 && m.bucketMB <= 1<<30) {
 		return nil, compiler.Input(fmt.Errorf("--bucket-mb must be a number from 0 to 2^30, not %g", m.bucketMB))
-	}
-	if m.bucketMB > 0 && o.Pass.DP < 2 && !o.Pass.SP {
-		return nil, compiler.Input(fmt.Errorf("--bucket-mb needs --dp of at least 2, or --sp: it bounds the messages in which ranks add up gradients"))
 	}
 	o.Pass.BucketBytes = int(m.bucketMB * (1 << 20))
 	if o.Pass.DumpDir == "" {
@@ -207,23 +183,16 @@ func (m *modelFlags) options(path string) (*compiler.Options, error) {
 		o.Pass.Rewrites = &n
 	}
 	o.Flags = m.given()
-	return o, nil
+	return o, o.Limits()
 }
 
 // supported refuses what later versions will do.
 func (m *modelFlags) supported() error {
-	on, err := pass.TargetOf(m.target)
 	switch {
-	case !slices.Contains([]string{"", "fp32", "tf32", "bf16", "fp16"}, m.opt.Pass.Precision):
-		return compiler.Input(fmt.Errorf("--precision must be fp32, tf32, bf16 or fp16, not %q", m.opt.Pass.Precision))
 	case m.lossScale != "" && m.opt.Pass.Precision != "fp16":
 		return compiler.Input(fmt.Errorf("--loss-scale needs --precision fp16: no other precision scales the loss"))
 	case m.memory != "":
 		return unsupported("--memory")
-	case m.opt.Comm == "nccl" && (err != nil || !slices.Contains(on.Traits().Comm, "nccl")):
-		return compiler.Input(errors.New("--comm nccl needs --target cuda"))
-	case !slices.Contains([]string{"", "local", "mpi", "nccl"}, m.opt.Comm):
-		return compiler.Input(fmt.Errorf("--comm must be local, mpi or nccl, not %q", m.opt.Comm))
 	}
 	return nil
 }

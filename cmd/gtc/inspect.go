@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/compiler"
+	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/runtime/printable"
@@ -37,14 +37,9 @@ training and why; of tables, how many rows a batch looks up. --train, --freeze, 
 		if err != nil {
 			return err
 		}
-		model, err := onnx.Load(o.Model, o.Import)
+		info, err := gtc.Inspect(o.Model, o.Import)
 		if err != nil {
-			return compiler.Input(err)
-		}
-		defer model.Close()
-		info, err := model.Inspect()
-		if err != nil {
-			return compiler.Input(err)
+			return err
 		}
 		if asJSON {
 			enc := json.NewEncoder(cmd.OutOrStdout())

@@ -51,27 +51,3 @@ func (f *scheduleFlag) String() string {
 	}
 	return strings.TrimSpace(*f.rate + " " + *f.pipe)
 }
-
-// pipelineFlags refuses flags of pipelines that do nothing, or that do not go together.
-func (m *modelFlags) pipelineFlags() error {
-	p := &m.opt.Pass
-	if p.PP < 1 {
-		return fmt.Errorf("--pp must be at least 1")
-	}
-	if p.PP == 1 {
-		if p.Pipeline != "" {
-			return fmt.Errorf("--schedule %s needs --pp of at least 2: it is the order in which the stages of a pipeline work", p.Pipeline)
-		}
-		if m.set.Changed("chunks") {
-			return fmt.Errorf("--chunks needs --pp of at least 2 and --schedule interleaved")
-		}
-		return nil
-	}
-	if p.Chunks < 0 {
-		return fmt.Errorf("--chunks cannot be negative")
-	}
-	if _, err := pipeline.Make(p.Pipeline, p.PP, p.Chunks, max(p.Microbatches, 1)); err != nil {
-		return fmt.Errorf("--pp %d: %w", p.PP, err)
-	}
-	return nil
-}
