@@ -21,15 +21,14 @@ const (
 // The budgets of a package, its tests and what generators made apart.
 const (
 	maxPackage = 5000 // lines
-	maxFanOut  = 16   // packages of the module that it imports
+	maxFanOut  = 18   // packages of the module that it imports
 	manyUsers  = 10   // packages that import it, from which on it is common ground
-	maxCommon  = 6    // packages of the module that common ground may import: what everybody stands on stands on little
+	maxCommon  = 8    // packages of the module that common ground may import: what everybody stands on stands on little
 )
 
 // large lists packages of more than maxPackage lines, with the reason. It may only become shorter.
 var large = map[string]string{
 	"ir/ops":           "every op, all its rules in one place",
-	"runtime/train":    "to be divided: loop, device, ranks, report",
 	"distributed/comm": "its parts have files of their own; to be divided",
 }
 
