@@ -175,11 +175,20 @@ func simulated(c *pass.Context) (programs []interp.Program, args map[string]*ir.
 }
 
 // results are what two steps of the ranks give and keep, on random data, and what @eval and @forward give.
-func results(c *pass.Context) (map[string][]float64, error) {
+func results(c *pass.Context) (map[string][]float64, error) { return shuffled(c, 0) }
+
+// shuffled is results with what the program leaves open done as the seed has it, unless that is 0.
+func shuffled(c *pass.Context, seed uint64) (map[string][]float64, error) {
 	programs, args := simulated(c)
-	s, err := interp.RunPrograms(programs, args, 2)
+	s, err := interp.Simulate(programs, args)
 	if err != nil {
 		return nil, err
+	}
+	s.Shuffle = seed
+	for range 2 {
+		if err := s.Step(args); err != nil {
+			return nil, err
+		}
 	}
 	all := map[string][]float64{}
 	note := func(function string) {

@@ -141,3 +141,173 @@ func TestShuffledActions(t *testing.T) {
 		}
 	}
 }
+
+// sameBits reports the first result that differs, in name or bits.
+func sameBits(got, want map[string][]float64) error {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if !slices.EqualFunc(got[name], want[name], func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }) {
+			return fmt.Errorf("%s is %v, want %v", name, got[name], want[name])
+		}
+	}
+	return nil
+}
+
+// TestShuffledCalls: the samples' programs give the same, to the bit, whatever order is chosen of what they leave open: of ops
+// before they are scheduled, and behind that of the moments at which collectives end, on the memory that was planned.
+func TestShuffledCalls(t *testing.T) {
+	samples := orderSamples()
+	t.Chdir(t.TempDir())
+	for _, s := range samples {
+		for _, last := range []string{"overlap", "schedule", "memplan"} {
+			s.opt.StopAfter = last
+			c, err := s.through(t, passes.Table)
+			if err != nil {
+				t.Fatalf("%s: %v", s.name, err)
+			}
+			want, err := results(c)
+			if err != nil {
+				t.Fatalf("%s: %v", s.name, err)
+			}
+			for seed := uint64(1); seed <= 2; seed++ {
+				got, err := shuffled(c, seed)
+				if err == nil {
+					err = sameBits(got, want)
+				}
+				if err != nil {
+					t.Errorf("%s behind %s, seed %d: %v", s.name, last, seed, err)
+				}
+			}
+		}
+	}
+}
+
+// noticed runs the ranks with several seeds and tells the first sign that something is wrong; nil when there is none.
+func noticed(c *pass.Context, want map[string][]float64, seeds uint64) error {
+	for seed := uint64(1); seed <= seeds; seed++ {
+		got, err := shuffled(c, seed)
+		if err == nil {
+			err = sameBits(got, want)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestDroppedWaits drops every wait of every call, one after the other: the program is not valid any more, and, were it run,
+// some order that it leaves open would show it.
+func TestDroppedWaits(t *testing.T) {
+	const seeds = 12
+	samples := orderSamples()
+	t.Chdir(t.TempDir())
+	waits, redundant := 0, 0
+	for _, s := range samples {
+		if !slices.Contains([]string{"gates on ranks and micro-batches", "attention on tensor-parallel ranks", "compressed", "halved messages on a GPU", "random 3"}, s.name) {
+			continue
+		}
+		c, err := s.through(t, passes.Table)
+		if err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		want, err := results(c)
+		if err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		for _, p := range c.Programs() {
+			for _, f := range p.Module.Funcs {
+				for i := range f.Calls {
+					for k := range f.Calls[i].Wait {
+						all := f.Calls[i].Wait
+						f.Calls[i].Wait = slices.Delete(slices.Clone(all), k, k+1)
+						waits++
+						if p.Module.Verify() == nil {
+							t.Errorf("%s: @%s is valid without the wait of call %d for %d", s.name, f.Name, i, all[k])
+						}
+						if implied(f, i, all[k]) {
+							redundant++
+						} else if noticed(c, want, seeds) == nil {
+							t.Errorf("%s: nothing shows that @%s has no wait of call %d, %s, for %d", s.name, f.Name, i, &f.Calls[i], all[k])
+						}
+						f.Calls[i].Wait = all
+					}
+				}
+			}
+		}
+	}
+	if waits < 30 {
+		t.Errorf("only %d waits", waits)
+	}
+	t.Logf("%d waits, %d of them implied by others", waits, redundant)
+}
+
+// implied reports whether a call up to the n'th waits for a collective behind that of call number on its stream, which ends in
+// order.
+func implied(f *ir.Func, n, number int) bool {
+	for i := range n + 1 {
+		for _, w := range f.Calls[i].Wait {
+			if w > number && f.Calls[w].On == f.Calls[number].On {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestMemoryUsedTwice puts what a call writes where another value lies that is still read: the program is not valid, and gives an error
+// when it is run by its calls.
+func TestMemoryUsedTwice(t *testing.T) {
+	samples := orderSamples()
+	t.Chdir(t.TempDir())
+	c, err := samples[0].through(t, passes.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := results(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := 0
+	for _, f := range c.Module.Funcs {
+		for i := range f.Calls {
+			w := &f.Calls[i].Work[0]
+			if f.Calls[i].On != "" || len(w.Write) == 0 || i%3 != 0 { // a third of them, for time
+				continue
+			}
+			v, u := w.Write[0], needed(f, i)
+			if u == nil || u == v {
+				continue
+			}
+			was := v.Offset
+			v.Offset = u.Offset
+			places++
+			if c.Module.Verify() == nil {
+				t.Errorf("@%s is valid with %%%s in the place of %%%s", f.Name, v.Name, u.Name)
+			}
+			if noticed(c, want, 1) == nil {
+				t.Errorf("@%s: nothing shows that %%%s is in the place of %%%s", f.Name, v.Name, u.Name)
+			}
+			v.Offset = was
+		}
+	}
+	if places < 10 {
+		t.Errorf("only %d places", places)
+	}
+}
+
+// needed is a value that a call after the n'th reads and one before it made; nil for none.
+func needed(f *ir.Func, n int) *ir.Value {
+	for i := n + 1; i < len(f.Calls); i++ {
+		if f.Calls[i].Work[0].Part != 0 { // that of one operand is said to read all
+			continue
+		}
+		for _, v := range f.Calls[i].Work[0].Read {
+			for k := range n {
+				if v.Within == nil && slices.Contains(f.Calls[k].Work[0].Write, v) {
+					return v
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -95,7 +95,7 @@ func third(c *pass.Context) error {
 // TestWrongRewriteIsFound: a pass with one wrong rewrite among right ones, at various places of the pipeline, is found, and so
 // is the rewrite.
 func TestWrongRewriteIsFound(t *testing.T) {
-	for _, at := range []string{"optimizer", "rows", "spmd", "overlap", "fuse"} {
+	for _, at := range []string{"optimizer", "rows", "spmd", "overlap", "epilogue"} {
 		for _, o := range layouts[:2] {
 			found, err := Interpret(context.Background(), through(o, behind(at, pass.Pass{Name: "wrong", Run: third})))
 			if err != nil || found == nil || !strings.Contains(found.Pass, "wrong") || found.Rewrite == nil || found.Rewrite.Pass != "wrong" || found.Rewrite.Text != "mul becomes sub" {

@@ -275,6 +275,9 @@ func given(programs []interp.Program, f *ir.Func, args map[string]*ir.Array) (ma
 	if err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(programs[0].Module.Funcs, func(f *ir.Func) bool { return f.Calls != nil }) {
+		s.Shuffle = 1 // by its calls, on the memory that was planned
+	}
 	if f.Name == "step" {
 		err = s.Step(args)
 	} else {

@@ -21,7 +21,11 @@ type Outcome struct {
 // Options choose how a function is run.
 type Options struct {
 	Exact bool // results of half precision are not rounded, as those of no op by itself are
-	Micro int  // number of the current micro-batch: the coordinate on mesh.TimeAxis
+	// Shuffle, unless 0, is a seed for what the program leaves open: independent ops run in another order; a function with calls runs by
+	// them, on memory, and its collectives end at other moments. Results must be the same, to the bit.
+	Shuffle uint64
+
+	Micro int // number of the current micro-batch: the coordinate on mesh.TimeAxis
 	// Watch, when set, sees the results of every op of every rank.
 	Watch func(rank int, op *ir.Op, out []*ir.Array)
 }

@@ -36,6 +36,8 @@ type Simulation struct {
 	// ByTag has messages told apart by what they are and of which micro-batch, not by the order in which they were sent, so that
 	// actions may be done in another order.
 	ByTag bool
+	// Shuffle, unless 0, is that of Options.
+	Shuffle uint64
 
 	mesh     mesh.Mesh
 	programs []Program
@@ -187,7 +189,7 @@ func (s *Simulation) act(rank int, b *board, p *Program, a abi.Action, data map[
 	if err != nil {
 		return err
 	}
-	if err := (Options{Micro: a.Micro, Watch: s.Watch}).run(f, e, rank, b); err != nil {
+	if err := (Options{Micro: a.Micro, Watch: s.Watch, Shuffle: s.Shuffle}).run(f, e, rank, b); err != nil {
 		return err
 	}
 	out := e.leave(f)

@@ -3,6 +3,7 @@ package interp
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
@@ -70,7 +71,14 @@ func (o Options) run(f *ir.Func, e env, rank int, b *board) error {
 	if o.Micro > 0 {
 		at = fmt.Sprintf("@%s, micro-batch %d,", f.Name, o.Micro)
 	}
-	for _, op := range f.Ops {
+	list := f.Ops
+	if o.Shuffle != 0 {
+		if f.Calls != nil {
+			return o.runCalls(f, e, rank, b, at)
+		}
+		list = shuffled(f, rand.New(rand.NewPCG(o.Shuffle, uint64(rank))))
+	}
+	for _, op := range list {
 		in := e.operands(op)
 		var out []*ir.Array
 		var err error

@@ -1,0 +1,102 @@
+package interp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir"
+	_ "github.com/gtc-compiler/gtc/ir/ops" // those of the texts
+)
+
+// overlapped adds a value over two ranks beside a product, on an arena in which %a takes the place of %n.
+const overlapped = `mesh @m = [dp=2]
+
+func @step(%x: f32[4] &0) {
+  %n = neg %x : f32[4] &64 @1
+  %s = all_reduce %n {axis="dp", op="sum"} : f32[4] &128 @2
+  %p = mul %x, %x : f32[4] &192 @3
+  %a = add %p, %x : f32[4] &64 @4
+  %b = add %a, %s : f32[4] &0 @5
+  return out0=%b
+} calls {
+  0: @1 (%x) -> (%n)
+  1: @2 (%n) -> (%s) on dp
+  2: @3 (%x) -> (%p)
+  3: @4 (%p, %x) -> (%a)
+  4: @5 (%a, %s) -> (%b) after 1
+}
+`
+
+// outcomes runs text on two ranks with seeds, and gives the results of rank 0, or errors.
+func outcomes(t *testing.T, text string, seeds uint64) map[string]bool {
+	t.Helper()
+	m, err := ir.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, all := m.Funcs[0], map[string]bool{}
+	args := []map[string]*ir.Array{Random(f, 1), Random(f, 2)}
+	for seed := range seeds {
+		out, err := Options{Shuffle: seed}.RunRanks(m, f, 2, args) // 0 is the order as it stands
+		if err != nil {
+			all[err.Error()] = true
+		} else {
+			all[fmt.Sprint(out[0].Named["out0"].F)] = true
+		}
+	}
+	return all
+}
+
+// TestCallsOnMemory: calls give what the ops give, whatever a seed chooses; a wait that is missing, memory that is used too early, a
+// collective that loses what it reads, and work that is not apart show.
+func TestCallsOnMemory(t *testing.T) {
+	if all := outcomes(t, overlapped, 30); len(all) != 1 {
+		t.Errorf("%d different results: %v", len(all), all)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{" after 1", "", "reads %s, which a collective makes that nothing has waited for"},
+		{"f32[4] &64 @4", "f32[4] &128 @4", "loses %s, which is written over"},
+		{"f32[4] &192 @3", "f32[4] &0 @3", "reads %x, in whose place there is %p"},
+		{"  2: @3 (%x) -> (%p)\n  3: @4 (%p, %x) -> (%a)\n  4:", "  2: @3 (%x) -> (%p) + @4 (%p, %x) -> (%a)\n  3:", "reads %p, in whose place there is nothing yet"},
+	} {
+		text := strings.Replace(overlapped, c.old, c.new, 1)
+		found := false
+		for told := range outcomes(t, text, 30) {
+			found = found || strings.Contains(told, c.want)
+		}
+		if !found {
+			t.Errorf("%q for %q: %v, want %s", c.new, c.old, outcomes(t, text, 30), c.want)
+		}
+	}
+}
+
+// TestShuffledOps: an order of ops is another for another seed, operands come first, and collectives stay in theirs.
+func TestShuffledOps(t *testing.T) {
+	m, err := ir.Parse("func @f(%x: f32[2]) {\n  %a = neg %x : f32[2]\n  %b = exp %x : f32[2]\n  %r = all_reduce %a {axis=\"dp\", op=\"sum\"} : f32[2]\n" +
+		"  %q = all_reduce %b {axis=\"dp\", op=\"sum\"} : f32[2]\n  %c = add %q, %r : f32[2]\n  %d = tanh %x : f32[2]\n  return c=%c, d=%d\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders := map[string]bool{}
+	for seed := range uint64(20) {
+		at := map[string]int{}
+		text := ""
+		for i, op := range shuffled(m.Funcs[0], rand.New(rand.NewPCG(seed, 1))) {
+			at[op.Out[0].Name] = i
+			text += op.Out[0].Name
+			for _, v := range op.In {
+				if _, there := at[v.Name]; v.Op != nil && !there {
+					t.Errorf("seed %d: %%%s comes before %%%s", seed, op.Out[0].Name, v.Name)
+				}
+			}
+		}
+		if orders[text] = true; len(text) != 6 || at["r"] > at["q"] {
+			t.Errorf("seed %d: %s", seed, text)
+		}
+	}
+	if len(orders) < 5 {
+		t.Errorf("only %d orders", len(orders))
+	}
+}
