@@ -25,9 +25,9 @@ type Facts struct {
 	// Apart reports whether ranks that have parts of a dimension which op needs whole run its Decompose, whose reductions
 	// are combined over ranks, rather than gather the dimension. Nil: they gather.
 	Apart func(op *Op) bool
-	// Draws: results are, or hang on, random numbers, told apart by the place of each in the whole tensor and by a counter, an
-	// i64 scalar among the operands.
-	Draws bool
+	// Draws reports whether results are, or hang on, random numbers, told apart by the place of each in the whole tensor and by a
+	// counter, the first i64 operand. Nil: never.
+	Draws func(op *Op) bool
 	// Inference is what op is when a model is used and no longer trained: what it is in the mean over all that it draws, or by
 	// the statistics that it is given. Nil: as it is.
 	Inference func(b *Builder, op *Op) []*Value
@@ -108,6 +108,9 @@ func (op *Op) Activation() string {
 	}
 	return ""
 }
+
+// Draws reports whether op draws random numbers (see Facts).
+func (op *Op) Draws() bool { f := op.Def.Rules.Facts.Draws; return f != nil && f(op) }
 
 // Move is how op moves elements.
 func (op *Op) Move() Move { return op.Def.Rules.Facts.Move }

@@ -13,16 +13,18 @@ func init() {
 	AttentionDef.Define(ir.Rules{
 		Attrs: AttentionAttrs{}, Operands: 3, Optional: 3, Infer: inferAttention, Factors: attentionRule, Precision: "low",
 		Eval: evalAttention, Decompose: orInF32(attentionParts), VJP: attentionVJP, Impl: attentionImpl, Samples: attentionSamples,
-		Facts: ir.Facts{Inference: attentionMean},
+		Facts: ir.Facts{Inference: attentionMean, Draws: attentionDraws},
 		Doc:   "softmax(scale*q.k' + mask).v and the log-sum-exp of the scores",
 	})
 	AttentionGradDef.Define(ir.Rules{
 		Attrs: AttentionAttrs{}, Operands: 3, Optional: 6, Infer: inferAttentionGrad, Factors: attentionRule, Precision: "low",
-		Facts: ir.Facts{Wide: []int{5}}, // the log-sum-exps
+		Facts: ir.Facts{Wide: []int{5}, Draws: attentionDraws}, // the log-sum-exps
 		Eval:  evalAttentionGrad, Decompose: orInF32(attentionGradParts), Impl: attentionImpl, Samples: attentionGradSamples,
 		Doc: "gradients of attention in q, k and v",
 	})
 }
+
+func attentionDraws(op *ir.Op) bool { return op.Attrs.(AttentionAttrs).P > 0 }
 
 // attentionMean is attention without dropout.
 func attentionMean(b *ir.Builder, op *ir.Op) []*ir.Value {

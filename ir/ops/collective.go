@@ -101,6 +101,38 @@ func ShardSlice(b *ir.Builder, x *ir.Value, axis string, dim, size int) *ir.Valu
 	return b.Emit(ShardSliceDef, ShardSliceAttrs{axis, dim, size}, x)
 }
 
+// Axis is the mesh axis over which op, a collective, works; "" of any other op.
+func Axis(op *ir.Op) string {
+	switch a := op.Attrs.(type) {
+	case AllReduceAttrs:
+		return a.Axis
+	case AllGatherAttrs:
+		return a.Axis
+	case ReduceScatterAttrs:
+		return a.Axis
+	case ShardSliceAttrs:
+		return a.Axis
+	case AllToAllAttrs:
+		return a.Axis
+	case SendAttrs:
+		return a.Axis
+	case RecvAttrs:
+		return a.Axis
+	}
+	return ""
+}
+
+// Combining is by what op, a collective, combines what ranks have (sum, max, min or prod); "" when it combines nothing.
+func Combining(op *ir.Op) string {
+	switch a := op.Attrs.(type) {
+	case AllReduceAttrs:
+		return a.Op
+	case ReduceScatterAttrs:
+		return a.Op
+	}
+	return ""
+}
+
 func checkMeshOp(axis, op string) error {
 	if axis == "" {
 		return fmt.Errorf("has no axis")

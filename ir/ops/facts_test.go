@@ -416,19 +416,20 @@ var wrong = []struct {
 	{ops.ModDef, ir.Facts{Divides: true}},
 	{ops.ClipDef, ir.Facts{Chooses: true}},
 	{ops.MaximumDef, ir.Facts{Chooses: true}},
-	{ops.MatMulDef, ir.Facts{Bias: always(0)}},
-	{ops.ConvDef, ir.Facts{Bias: always(0)}},
-	{ops.SoftmaxDef, ir.Facts{Unseen: always(1)}},
-	{ops.ReduceMaxDef, ir.Facts{Unseen: always(1)}},
-	{ops.ReduceMinDef, ir.Facts{Unseen: always(-1)}},
-	{ops.ReduceProdDef, ir.Facts{Unseen: always(-1)}},
-	{ops.LayerNormDef, ir.Facts{Unseen: always(-1)}},
-	{ops.ArgmaxDef, ir.Facts{Unseen: always(-1)}}, // of the least element it is not
+	{ops.MatMulDef, ir.Facts{Bias: constantly(0)}},
+	{ops.ConvDef, ir.Facts{Bias: constantly(0)}},
+	{ops.SoftmaxDef, ir.Facts{Unseen: constantly(1)}},
+	{ops.ReduceMaxDef, ir.Facts{Unseen: constantly(1)}},
+	{ops.ReduceMinDef, ir.Facts{Unseen: constantly(-1)}},
+	{ops.ReduceProdDef, ir.Facts{Unseen: constantly(-1)}},
+	{ops.LayerNormDef, ir.Facts{Unseen: constantly(-1)}},
+	{ops.ArgmaxDef, ir.Facts{Unseen: constantly(-1)}}, // of the least element it is not
 	{ops.AddDef, ir.Facts{Over: "adds"}},
 	{ops.TopKDef, ir.Facts{Apart: func(*ir.Op) bool { return true }}},
 	{ops.AttentionDef, ir.Facts{Apart: func(*ir.Op) bool { return true }}},
 	{ops.CumsumDef, ir.Facts{Apart: func(*ir.Op) bool { return true }}},
-	{ops.AddDef, ir.Facts{Draws: true}},
+	{ops.AddDef, ir.Facts{Draws: func(*ir.Op) bool { return true }}},
+	{ops.AttentionDef, ir.Facts{Draws: func(*ir.Op) bool { return true }}}, // without dropout it does not,
 	{ops.DropoutDef, ir.Facts{Inference: func(b *ir.Builder, op *ir.Op) []*ir.Value { return []*ir.Value{ops.MulScalar(b, op.In[0], 0.75)} }}},
 	{ops.AttentionDef, ir.Facts{Inference: func(b *ir.Builder, op *ir.Op) []*ir.Value {
 		return b.EmitN(op.Def, ops.AttentionAttrs{Scale: 2}, op.In[:3]...)
@@ -452,7 +453,7 @@ var wrong = []struct {
 
 func in(set []int) func(*ir.Op) [][]int { return func(*ir.Op) [][]int { return [][]int{set} } }
 
-func always(n int) func(*ir.Op) int { return func(*ir.Op) int { return n } }
+func constantly(n int) func(*ir.Op) int { return func(*ir.Op) int { return n } }
 
 // TestWrongFacts checks that a fact which is not true of an op fails on one of its samples.
 func TestWrongFacts(t *testing.T) {

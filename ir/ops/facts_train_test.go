@@ -16,7 +16,7 @@ import (
 
 // checkTraining checks those facts that are about samples, random numbers and the ends of products.
 func checkTraining(x *instance, f ir.Facts, r *rand.Rand) error {
-	if f.Draws {
+	if f.Draws != nil && f.Draws(x.op) {
 		if err := draws(x); err != nil {
 			return fmt.Errorf("does not draw: %w", err)
 		}
@@ -39,9 +39,9 @@ func checkTraining(x *instance, f ir.Facts, r *rand.Rand) error {
 	return nil
 }
 
-// counter is the number of the operand that is an i64 scalar, -1 for none.
+// counter is the number of the first operand of i64, -1 for none.
 func counter(x *instance) int {
-	return slices.IndexFunc(x.in, func(a *ir.Array) bool { return a != nil && a.Type.Equal(ir.T(dtype.I64)) })
+	return slices.IndexFunc(x.in, func(a *ir.Array) bool { return a != nil && a.Type.DType == dtype.I64 })
 }
 
 // at evaluates the op at another count.
@@ -51,7 +51,9 @@ func at(x *instance, count int64) ([]*ir.Array, error) {
 		return nil, fmt.Errorf("it has no counter")
 	}
 	in[k] = ir.NewArray(in[k].Type)
-	in[k].I[0] = count
+	for e := range in[k].I {
+		in[k].I[e] = count
+	}
 	return interp.Op(x.op, in)
 }
 

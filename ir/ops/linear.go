@@ -51,5 +51,5 @@ func bilinear(op *ir.Op) [][]int {
 func less(*ir.Op) int { return -1 }
 func more(*ir.Op) int { return 1 }
 
-// apart is ir.Facts.Apart of an op that ranks always take apart.
-func apart(*ir.Op) bool { return true }
+// always is a fact, such as ir.Facts.Apart, of an op of which it is true whatever its attributes.
+func always(*ir.Op) bool { return true }

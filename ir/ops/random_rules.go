@@ -10,7 +10,7 @@ import (
 
 func init() {
 	RandDef.Define(ir.Rules{
-		Attrs: RandAttrs{}, Operands: 1, Infer: inferRand, Facts: ir.Facts{Draws: true}, NoGrad: "random numbers depend on no operand",
+		Attrs: RandAttrs{}, Operands: 1, Infer: inferRand, Facts: ir.Facts{Draws: always}, NoGrad: "random numbers depend on no operand",
 		Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
 			out, a := arrays(op), op.Attrs.(RandAttrs)
 			for i := range out[0].F {
@@ -29,7 +29,7 @@ func init() {
 		Doc: "uniform random numbers in [0,1), a function of seed, counter and position",
 	})
 	RandBitsDef.Define(ir.Rules{
-		Attrs: RandBitsAttrs{}, Operands: 1, Infer: inferRandBits, NoGrad: "integer operands", Factors: pointwiseRule,
+		Attrs: RandBitsAttrs{}, Operands: 1, Infer: inferRandBits, Facts: ir.Facts{Draws: always}, NoGrad: "integer operands", Factors: pointwiseRule,
 		Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
 			out, seed := arrays(op), op.Attrs.(RandBitsAttrs).Seed
 			for i, x := range in[0].I {
@@ -51,7 +51,7 @@ func init() {
 func defineDropout() {
 	DropoutDef.Define(ir.Rules{
 		Attrs: DropoutAttrs{}, Operands: 2, Infer: inferDropout,
-		Facts: ir.Facts{Draws: true, Inference: func(_ *ir.Builder, op *ir.Op) []*ir.Value { return op.In[:1] }},
+		Facts: ir.Facts{Draws: always, Inference: func(_ *ir.Builder, op *ir.Op) []*ir.Value { return op.In[:1] }},
 		Eval: func(op *ir.Op, in []*ir.Array) []*ir.Array {
 			out, a := arrays(op), op.Attrs.(DropoutAttrs)
 			for i, x := range in[0].F {

@@ -139,7 +139,7 @@ func someZeros(r *rand.Rand, in []*ir.Array) {
 func defineArgmax() {
 	ArgmaxDef.Define(ir.Rules{
 		Attrs: ArgmaxAttrs{}, Operands: 1, NoGrad: "integer result",
-		Facts: ir.Facts{Over: "ranks", Apart: apart, Unseen: func(op *ir.Op) int {
+		Facts: ir.Facts{Over: "ranks", Apart: always, Unseen: func(op *ir.Op) int {
 			if op.Attrs.(ArgmaxAttrs).Least {
 				return more(op)
 			}

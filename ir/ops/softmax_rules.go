@@ -9,8 +9,8 @@ import (
 )
 
 func init() {
-	seen := ir.Facts{Apart: apart}
-	row := ir.Facts{Over: "takes a softmax over", Unseen: less, Apart: apart}
+	seen := ir.Facts{Apart: always}
+	row := ir.Facts{Over: "takes a softmax over", Unseen: less, Apart: always}
 	define := func(d *ir.Def, operands int, precision string, facts ir.Facts, doc string, row func(out []float64, in [][]float64), decompose, vjp func(b *ir.Builder, v []*ir.Value, dim int) *ir.Value) {
 		r := ir.Rules{
 			Attrs: SoftmaxAttrs{}, Operands: operands, Infer: inferSoftmax, Factors: softmaxRule, Precision: precision, Doc: doc, Facts: facts,

@@ -165,7 +165,7 @@ func facts(d *ir.Def) string {
 		name string
 		is   bool
 	}{{"adds", d.Rules.Adds}, {"multiplies", d.Rules.Multiplies}, {"divides", d.Rules.Divides}, {"chooses", d.Rules.Chooses}, {"bias", d.Rules.Bias != nil}, {"apart", d.Rules.Facts.Apart != nil},
-		{"draws", d.Rules.Draws}, {"inference", d.Rules.Inference != nil}, {"per_part", d.Rules.PerPart}, {"counts", d.Rules.Counts != 0},
+		{"draws", d.Rules.Facts.Draws != nil}, {"inference", d.Rules.Inference != nil}, {"per_part", d.Rules.PerPart}, {"counts", d.Rules.Counts != 0},
 		{"activation", d.Rules.Facts.Activation != nil}, {"combines", d.Rules.Combines}, {"each", d.Rules.Each}, {"over", d.Rules.Over != ""}, {"out", d.Rules.Out != nil}} {
 		if f.is {
 			note(f.name)

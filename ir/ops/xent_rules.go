@@ -12,7 +12,7 @@ import (
 func init() {
 	rules := func(operands int, doc string) ir.Rules {
 		return ir.Rules{
-			Attrs: XentAttrs{}, Operands: operands, Infer: inferXent, Factors: xentRule, Precision: "keep", Doc: doc, Facts: ir.Facts{AsStored: []int{0}, Apart: apart},
+			Attrs: XentAttrs{}, Operands: operands, Infer: inferXent, Factors: xentRule, Precision: "keep", Doc: doc, Facts: ir.Facts{AsStored: []int{0}, Apart: always},
 			Eval: evalXent, Impl: xentImpl, Samples: func(*rand.Rand) []ir.Sample { return xentSamples(operands) },
 		}
 	}

@@ -289,14 +289,8 @@ func (z *squeezer) half(g gradient) *ir.Value {
 		z.c.Remark(g.op.Out[0], "is %s already", wide)
 		return nil
 	}
-	var sum *ir.Value
 	x = z.b.Rename(ops.Cast(z.b, x, d), g.op.In[0].Name+"."+d.String())
-	switch a := g.op.Attrs.(type) {
-	case ops.AllReduceAttrs:
-		sum = ops.AllReduce(z.b, a.Axis, a.Op, x)[0]
-	case ops.ReduceScatterAttrs:
-		sum = ops.ReduceScatter(z.b, x, a.Axis, a.Dim, a.Size, a.Op)
-	}
+	sum := z.b.Emit(g.op.Def, g.op.Attrs, x)
 	z.told(sum, g, "the gradient in "+d.String())
 	sum = ops.Cast(z.b, sum, wide)
 	if d == dtype.F16 {

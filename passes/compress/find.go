@@ -41,13 +41,7 @@ func find(f *ir.Func) []gradient {
 
 // sums reports whether op adds over dp.
 func sums(op *ir.Op) bool {
-	switch a := op.Attrs.(type) {
-	case ops.AllReduceAttrs:
-		return a.Axis == axis && a.Op == "sum" && len(op.In) == 1
-	case ops.ReduceScatterAttrs:
-		return a.Axis == axis && a.Op == "sum"
-	}
-	return false
+	return ops.Axis(op) == axis && ops.Combining(op) == "sum" && len(op.In) == 1
 }
 
 // reductions finds the sums over dp from which v is made by moving elements and by element-wise ops.

@@ -74,7 +74,7 @@ func localCount(f *ir.Func) *ir.Op {
 	if count == nil || count.Op == nil {
 		return nil
 	}
-	if a, ok := count.Op.Attrs.(ops.AllReduceAttrs); ok && a.Axis == axis && len(count.Op.In) == 1 {
+	if count.Op.Def.Rules.Each && ops.Axis(count.Op) == axis && len(count.Op.In) == 1 {
 		return count.Op
 	}
 	return nil

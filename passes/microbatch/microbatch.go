@@ -63,8 +63,7 @@ func Run(c *pass.Context) (err error) {
 
 // border reports whether op sums over micro-batches.
 func border(op *ir.Op) bool {
-	a, ok := op.Attrs.(ops.AllReduceAttrs)
-	return ok && a.Axis == mesh.TimeAxis
+	return op.Def.Rules.Each && ops.Axis(op) == mesh.TimeAxis
 }
 
 // depends lists the values that depend on the data of the current micro-batch: not on the far side of a border.
@@ -77,8 +76,8 @@ func depends(f *ir.Func) map[*ir.Value]bool {
 		if border(op) {
 			continue
 		}
-		a, slice := op.Attrs.(ops.ShardSliceAttrs)
-		yes := slice && a.Axis == mesh.TimeAxis || slices.ContainsFunc(op.In, func(v *ir.Value) bool { return on[v] })
+		part := ops.Axis(op) == mesh.TimeAxis && op.Move() == ir.Selects
+		yes := part || slices.ContainsFunc(op.In, func(v *ir.Value) bool { return on[v] })
 		for _, v := range op.Out {
 			on[v] = yes
 		}

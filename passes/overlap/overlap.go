@@ -107,8 +107,7 @@ func bucket(c *pass.Context, f *ir.Func) {
 		for _, r := range b {
 			bytes += r.bytes
 		}
-		a := b[0].op.Attrs.(ops.AllReduceAttrs)
-		c.Remark(nil, "@%s bucket %d of %d: %d tensors, %d bytes over %s, from %%%s on", f.Name, i+1, len(buckets), len(b), bytes, a.Axis, b[len(b)-1].op.In[0].Name)
+		c.Remark(nil, "@%s bucket %d of %d: %d tensors, %d bytes over %s, from %%%s on", f.Name, i+1, len(buckets), len(b), bytes, ops.Axis(b[0].op), b[len(b)-1].op.In[0].Name)
 	}
 }
 

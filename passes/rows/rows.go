@@ -161,7 +161,7 @@ func (l *turner) op(op *ir.Op) {
 	switch {
 	case (turned || makes) && op.Move() == ir.Keeps && l.reshape(op):
 		return
-	case turned && !drawn(op) && l.along(op):
+	case turned && !op.Draws() && l.along(op):
 		return
 	}
 	for i, v := range op.In {
@@ -170,17 +170,6 @@ func (l *turner) op(op *ir.Op) {
 		}
 	}
 	l.f.Ops = append(l.f.Ops, op)
-}
-
-// drawn reports whether an op draws random numbers by the places of elements.
-func drawn(op *ir.Op) bool {
-	switch a := op.Attrs.(type) {
-	case ops.DropoutAttrs, ops.RandAttrs, ops.RandBitsAttrs:
-		return true
-	case ops.AttentionAttrs:
-		return a.P > 0
-	}
-	return false
 }
 
 // reshape makes rows in the order B*T, or takes them apart.

@@ -284,12 +284,12 @@ func (s *Facts) begin(op *ir.Op) (*walk, *Meeting) {
 	if !slices.ContainsFunc(op.In, func(v *ir.Value) bool { return v != nil && s.at[v].Has() }) {
 		return nil, nil
 	}
-	if op.Def.Rules.Draws { // its counter is of no sample
-		s.at[op.Out[0]] = s.at[op.In[0]]
-		return nil, nil
-	}
 	if w := s.walk(op); w != nil {
 		return w, nil
+	}
+	if op.Draws() && op.In[0].Type.Equal(op.Out[0].Type) { // element by element; its counter is of no sample
+		s.at[op.Out[0]] = s.at[op.In[0]]
+		return nil, nil
 	}
 	return nil, s.all(op)
 }

@@ -38,20 +38,15 @@ func (b *border) out() *ir.Value { return b.op.Out[0] }
 
 // overTime reports whether op is a collective over micro-batches, and whether it is a sum.
 func overTime(op *ir.Op) (yes, sum bool) {
-	switch a := op.Attrs.(type) {
-	case ops.AllReduceAttrs:
-		return a.Axis == mesh.TimeAxis, true
-	case ops.AllGatherAttrs:
-		return a.Axis == mesh.TimeAxis, false
-	case ops.ReduceScatterAttrs:
-		return a.Axis == mesh.TimeAxis, false
+	if ops.Axis(op) != mesh.TimeAxis {
+		return false, false
 	}
-	return false, false
+	r := &op.Def.Rules
+	return r.Combines || r.Move == ir.Joins, r.Each
 }
 
 func isBorder(op *ir.Op) bool {
-	_, sum := overTime(op)
-	yes, _ := overTime(op)
+	yes, sum := overTime(op)
 	return yes && sum
 }
 
@@ -208,8 +203,7 @@ func (k *cutter) kinds() {
 
 // combine is the kind of op's results.
 func (k *cutter) combine(op *ir.Op) kind {
-	a, slice := op.Attrs.(ops.ShardSliceAttrs)
-	at := kind{micro: slice && a.Axis == mesh.TimeAxis}
+	at := kind{micro: ops.Axis(op) == mesh.TimeAxis && op.Move() == ir.Selects}
 	core := false
 	for _, v := range op.In {
 		if v == nil {

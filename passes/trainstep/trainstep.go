@@ -281,7 +281,7 @@ func inferenceForm(c *pass.Context, f *ir.Func) {
 	asUsed(c, f)
 	var drawn []string
 	for _, op := range f.Ops {
-		if name := op.Loc.String(); op.Def.Rules.Draws && !slices.Contains(drawn, name) {
+		if name := op.Loc.String(); op.Draws() && !slices.Contains(drawn, name) {
 			drawn = append(drawn, name)
 		}
 	}
