@@ -37,21 +37,17 @@ func Iota(b *ir.Builder, d dtype.DType, dims []int, dim int) *ir.Value {
 
 // Uniform reports the one number that every element of v is, when v is a constant seen through shape ops.
 func Uniform(v *ir.Value) (float64, bool) {
-	for v.Op != nil {
-		switch v.Op.Def {
-		case ConstDef:
-			t := v.Op.Attrs.(ConstAttrs).Value
-			if len(t.Data) != t.Type.Bytes() {
-				return 0, false // known by hash only
-			}
-			return t.Uniform()
-		case ExpandDef, ReshapeDef, TransposeDef, SliceDef:
-			v = v.Op.In[0]
-		default:
-			return 0, false
-		}
+	for v.Moved().OfOne() && v.Moved() != ir.Casts {
+		v = v.Op.In[0]
 	}
-	return 0, false
+	if v.Op == nil || Literal(v.Op) == nil {
+		return 0, false
+	}
+	t := Literal(v.Op)
+	if len(t.Data) != t.Type.Bytes() {
+		return 0, false // known by hash only
+	}
+	return t.Uniform()
 }
 
 // Literal is the tensor that op, a constant, is; nil for any other op.
