@@ -16,8 +16,8 @@ import (
 // action is one function of a step on one micro-batch.
 type action struct {
 	f        *machine.Function
-	micro    int
-	data     int    // part of the rank's batch that it reads: micro, or 0 of a batch that the program splits itself
+	micro    int    // the micro-batch
+	data     int    // part of the rank's batch that f reads: micro, or 0 of a batch that the program splits itself
 	label    string // in a trace: F3 is the forward pass of micro-batch 3
 	lastRead bool   // no later action reads the batch
 }

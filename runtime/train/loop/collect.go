@@ -21,9 +21,9 @@ type collector struct {
 // part is one rank's share of a result, in one micro-batch.
 type part struct {
 	Name, DType string
-	Dims        []int // of the part
-	Whole       []int // of the tensor
-	At          []int // where the part begins in it
+	Dims        []int // of this part
+	Whole       []int // of the whole tensor
+	At          []int // where in the whole tensor this part begins
 	data        []byte
 }
 

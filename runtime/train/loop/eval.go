@@ -21,12 +21,12 @@ import (
 // evaluator runs @eval over a data set, all ranks together.
 type evaluator struct {
 	s    *session
-	f    *machine.Function
+	f    *machine.Function // @eval
 	feed *machine.Feeder
 	set  *data.Dataset
-	done int64 // step that was last evaluated, -1 none
+	done int64 // step that was evaluated last; -1 for none
 
-	results [3]*abi.Tensor // loss_sum, count, correct; the last two may be nil
+	results [3]*abi.Tensor // loss_sum, count and correct; the last two may be nil
 	shared  bool           // the program itself adds the results over the ranks
 }
 

@@ -16,40 +16,42 @@ import (
 
 // config is what the flags of a rank program say.
 type config struct {
-	data, evalData    []string
-	evalEvery         int64
-	evalOnly          bool
-	allowNaN          bool
-	onEmpty           string
-	steps, epochs     int64 // -1 when not given
-	seed              uint64
-	seedGiven         bool
-	opt               data.Options
-	window            string
-	random            bool
-	shuffle, dropLast bool
+	data, evalData []string
+	opt            data.Options // --map, --transform, --tokens
+	window         string       // --window
+	random         bool         // windows start anywhere
+	shuffle        bool
+	dropLast       bool
+	seed           uint64
+	seedGiven      bool
 
-	resume    string // "", auto, or a folder
-	initFrom  string // checkpoint or file of weights to begin with
-	resetData bool   // with resume: begin the data anew
+	steps, epochs int64 // -1 when not given
+	evalEvery     int64 // steps; 0 only at the end
+	evalOnly      bool
+	allowNaN      bool
+	onEmpty       string // skip or fail
 
+	resume        string // "", auto, or a folder
+	resetData     bool   // with resume: begin the data anew
+	initFrom      string // checkpoint or file of weights to begin with
 	randomWeights bool   // for what --abstract-weights left out
-	ckptDir       string // "" saves nothing
-	saveEvery     int64
-	keep          int
+	ckptDir       string // auto, or a folder; "" saves nothing
+	saveEvery     int64  // steps; 0 only at the end
+	keep          int    // checkpoints; 0 keeps all
 
-	logEvery int64
+	logEvery int64 // steps
 	json     bool
-	progress string
+	progress string // auto, line or plain
 	bench    bool
-	threads  int
-	timeout  time.Duration
-	dir      string
-	trace    string
+	trace    string // file; "" for none
 
-	dumpForward, inputs string
-	fixedBatch, results string
-	lr                  string // refused
+	threads int           // 0 for the environment's, or a share of the processors
+	timeout time.Duration // 0 for the environment's, or the default
+	dir     string        // compiled folder; "" for the one that the program is in
+
+	dumpForward, inputs string // files; both or neither
+	fixedBatch, results string // files; both or neither
+	lr                  string // refused: it is compiled in
 }
 
 // listFlag collects the values of a flag that may be repeated or hold commas.

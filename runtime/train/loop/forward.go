@@ -47,12 +47,12 @@ func (s *session) dumpForward() error {
 // forward runs a model over samples, as many at a time as it was compiled for.
 type forward struct {
 	s       *session
-	f       *machine.Function
+	f       *machine.Function // @forward
 	feed    *machine.Feeder
 	batch   []npz.Array // all samples of each of the feeder's inputs
 	rows    []int       // leading rows of each input that one sample has
 	size    int         // samples of one run, on all ranks
-	samples int
+	samples int         // all there are
 }
 
 // count finds how many samples there are. An input whose leading dim does not say is of one run.

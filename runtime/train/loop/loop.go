@@ -28,27 +28,29 @@ import (
 // trainer is the training loop of a session.
 type trainer struct {
 	*session
-	actions []action          // what a step does, in order
-	last    *machine.Function // of the last action: it has the results
+	actions []action          // of one step, in order
+	last    *machine.Function // of the last action, which gives the results of the step
 	feed    *machine.Feeder
 	set     *data.Dataset
 	sampler data.Sampler
-	reading data.Config // of the loader
+	reading data.Config // how loader reads
 	loader  *data.Loader
 	pace    *pacer     // nil on a device that does its work at once, and where every call is looked at
 	eval    *evaluator // nil without --eval-data
-	total   int64      // steps to reach
+	total   int64      // step to reach
 	origin  int64      // step at which the data began: 0, or that of --reset-data
 
-	// What the last function of a step gives. All but the loss may be nil.
-	lossSum, count, lr      *abi.Tensor
-	gradNorm                *abi.Tensor // of all mean gradients, before clipping
-	lossScale, skippedSteps *abi.Tensor // of dynamic loss scaling
-	emptySteps              *abi.Tensor // how many there were in which nothing counts
+	lossSum      *abi.Tensor // results of last; this one is always there, the others may be nil
+	count        *abi.Tensor // what counts for the loss
+	lr           *abi.Tensor // learning rate
+	gradNorm     *abi.Tensor // of all mean gradients, before clipping
+	lossScale    *abi.Tensor // where it is dynamic
+	skippedSteps *abi.Tensor // number of steps so far whose gradients were not finite
+	emptySteps   *abi.Tensor // number of steps so far in which nothing counted
 
 	report.Results // of the last step
 	apart          localSGD
-	saved          int64 // step of the last checkpoint, -1 none
+	saved          int64 // step of the last checkpoint; -1 for none
 }
 
 // train is the default mode: train, evaluate, save.
@@ -431,9 +433,9 @@ func (t *trainer) evaluate() error {
 
 // stopper turns signals into a step at which all ranks stop.
 type stopper struct {
-	got      atomic.Int32
-	graceful atomic.Bool // training: finish the step and save. Otherwise a signal ends the process at once
-	word     [4]byte
+	got      atomic.Int32 // number of the first signal; 0 for none
+	graceful atomic.Bool  // a signal ends the training after its step, which is saved; otherwise it ends the process at once
+	word     [4]byte      // that ranks agree by
 }
 
 var stopSite = comm.Site{Tensor: "stop", Collective: "agreement to go on"}

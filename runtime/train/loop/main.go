@@ -64,7 +64,7 @@ type surroundings struct {
 	getenv   func(string) string
 	connect  func(comm.Options) (comm.Communicator, error)
 	signals  <-chan os.Signal
-	dir      string // compiled folder, unless --dir is given
+	dir      string // the compiled folder, unless --dir is given
 }
 
 // session is one run of a rank program.
@@ -76,11 +76,11 @@ type session struct {
 	watch *report.Watcher
 	rep   *report.Reporter
 
-	threads int
+	threads int         // of this rank
 	step    int64       // updates done
-	resumed bool        // they and all state are a checkpoint's
-	absent  *abi.Tensor // one that only a checkpoint can fill; nil when the folder holds all weights
-	locked  *os.File    // of the folder of checkpoints, while this run saves there
+	resumed bool        // step and all state are a checkpoint's
+	absent  *abi.Tensor // a weight that only a checkpoint can fill; nil when the folder holds all
+	locked  *os.File    // the lock of the folder of checkpoints, while this run saves there
 	stop    stopper
 }
 

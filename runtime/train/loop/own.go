@@ -73,10 +73,11 @@ func (s *session) readOwn(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tensor) (
 
 // localSGD says which function a step ends with, and when parameters are averaged.
 type localSGD struct {
-	period, after int64
-	average       *machine.Function
-	local         *machine.Function // after the first steps; nil when @step is local from the start
-	apart         bool              // the ranks' parameters differ
+	period  int64             // steps between averages; 0 without local SGD
+	after   int64             // steps with all gradients reduced that come first
+	average *machine.Function // makes parameters the mean over the ranks
+	local   *machine.Function // ends the steps behind the first ones; nil when @step is local from the start
+	apart   bool              // the ranks' parameters differ
 }
 
 // prepareLocal finds the functions of local SGD.

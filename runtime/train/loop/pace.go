@@ -23,17 +23,17 @@ import (
 // while the present one runs; the results of a step come back later and are looked at in the order of the steps, so that a run
 // ends at the same step as if each had been waited for. A step that ran once as it is runs as one graph from then on.
 type pacer struct {
-	t      *trainer
-	copies device.Stream
-	// Of the inbox: the next batch is in it, and the present one has been taken out of it.
-	uploaded, consumed device.Event
-	ahead              *data.Batch // in the inbox, or on its way there
-	ring               [pace]past
-	issued, seen       int // steps queued, and looked at
-	recordings         map[*machine.Function]*recording
-	filled             bool  // the inbox has the fixed batch
-	words              []int // first status word of each action's copy; -1 for none
-	inputs             []machine.Read
+	t            *trainer
+	copies       device.Stream // of batches to the inbox
+	uploaded     device.Event  // the next batch is in the inbox
+	consumed     device.Event  // the present batch has been taken out of the inbox
+	ahead        *data.Batch   // in the inbox, or on its way there
+	ring         [pace]past
+	issued, seen int                              // steps that were queued, and whose results were looked at
+	recordings   map[*machine.Function]*recording // steps by the function that ends them
+	filled       bool                             // the inbox has the batch of --fixed-batch
+	words        []int                            // number of the first status word that each action's are copied to; -1 for none
+	inputs       []machine.Read                   // of all actions
 }
 
 // pace is how many steps may be queued before the oldest is waited for.
@@ -42,14 +42,14 @@ const pace = 8
 // past is a step whose results are on their way.
 type past struct {
 	step  int64
-	block []byte // status words and results
-	over  device.Event
+	block []byte       // its status words and results
+	over  device.Event // block is filled
 }
 
 // recording is a step as a graph, by its last function.
 type recording struct {
-	graph   device.Graph
-	refused bool // it cannot be one
+	graph   device.Graph // 0 while there is none
+	refused bool         // the step cannot be a graph
 }
 
 // slots is how many batches the loader reads ahead of a device: one is being copied meanwhile.

@@ -14,11 +14,11 @@ import (
 
 // Behind is the layout of what follows the plan's arena. Offsets are bytes from the arena's start.
 type Behind struct {
-	Words   int                 // offset of the status words
-	Limit   int                 // how many there are
-	Results int                 // offset of the loss sum and the count, eight bytes each; right behind the words
-	Inbox   map[*abi.Tensor]int // micro-batches one after the other
-	Image   program.Copy        // of the inbox to all inputs at once, where they lie side by side and a step takes one batch; else of no bytes
+	Words   int                 // offset of the status words, eight bytes each
+	Limit   int                 // number of status words
+	Results int                 // offset of what a step gives, right behind the words; InBlock times eight bytes
+	Inbox   map[*abi.Tensor]int // offset of each input of the next batch, its micro-batches one after the other
+	Image   program.Copy        // copies the inbox to all inputs at once, where they lie side by side and a step takes one batch; else of no bytes
 	End     int
 }
 

@@ -15,17 +15,17 @@ import (
 // Feeder puts batches into the arena for the functions that train, or for another one.
 type Feeder struct {
 	m      *Machine
-	Inputs []*abi.Tensor // of the model, in the data set's order; of a pipeline, a stage reads but some
-	Rows   int           // samples that one call of the function takes
-	Calls  int           // calls that a batch of one rank is split over
-	Unread []bool        // inputs that no function of this rank reads
-	held   map[*abi.Tensor]int
+	Inputs []*abi.Tensor       // the model's, in the data set's order, also those that only other stages of a pipeline read
+	Rows   int                 // samples that one call of a function takes
+	Calls  int                 // calls that one rank's batch is split over
+	Unread []bool              // Inputs that no function of this rank reads
+	held   map[*abi.Tensor]int // micro-batch of each input that is in the arena
 }
 
 // Read is what a function takes from the data.
 type Read struct {
 	Tensor *abi.Tensor
-	input  int // in feeder.inputs; -1 for sample weights
+	input  int // index in Feeder.Inputs; -1 for sample weights
 }
 
 // NewFeeder finds the inputs of functions. A call takes one micro-batch, or, when the program splits its batch itself, all

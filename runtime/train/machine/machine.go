@@ -23,22 +23,22 @@ import (
 type Machine struct {
 	Plan *program.Plan
 	Memory
-	Main  device.Stream // of the kernels
-	Axes  map[string]*axisGroup
-	peers map[ranks.Peer]*neighbour
-	lines []*line // what a function leaves nothing on when it ends
-	sends []*line // what an action may leave messages on, a step none
-	Funcs map[string]*Function
-	Slots map[string][]*Function // the same functions by slot of the stash; nil where no action works on that slot
-	Watch observer               // nil unless somebody looks at every call
+	Main  device.Stream             // the device's stream of kernels
+	Axes  map[string]*AxisGroup     // ranks along each mesh axis but that of micro-batches
+	peers map[ranks.Peer]*neighbour // ranks that messages go to or come from
+	lines []*line                   // of collectives and of messages received: all are idle when a function has ended
+	sends []*line                   // of messages sent: all are idle when a step has ended
+	Funcs map[string]*Function      // by name, for slot 0 of the stash
+	Slots map[string][]*Function    // by name, for each slot of the stash; nil for slots that no action of that function works on
+	Watch Observer                  // is told of every call; nil for nobody
 
-	given int   // status words that are
-	epoch int64 // grows when a step ends: collectives of an earlier one are over
+	given int   // status words that calls have, or copies of them
+	epoch int64 // steps that have ended: collectives that were issued in an earlier one are over
 
-	direct   []comm.DeviceComm // all that work on devices' memory
+	direct   []comm.DeviceComm // all communicators that work on devices' memory
 	alive    func() error      // the error by which the job has ended, or nil; nil where no device waits for another
-	patience time.Duration     // with a device that waits for others; 0 for any
-	failed   atomic.Bool       // the job has ended while the device worked
+	patience time.Duration     // longest wait of a device for other ranks; 0 for any
+	failed   atomic.Bool       // the job ended while the device worked
 }
 
 // line is a queue of communication that runs beside the kernels: on a thread of its own, and, where work is queued ahead, on a
@@ -48,28 +48,29 @@ type Machine struct {
 type line struct {
 	queue   *comm.Queue
 	stream  device.Stream
-	direct  comm.DeviceComm // nil: by way of the queue
-	room    int             // bytes of host memory that the largest of its calls takes; 0 where it needs none
-	staging []byte
-	last    *Step // the last call that was issued, unless the kernels wait for it already
+	direct  comm.DeviceComm // does the collectives on the device; nil: the queue does
+	room    int             // bytes of host memory for the largest collective; 0 where none goes by way of it
+	staging []byte          // that memory
+	last    *Step           // issued last; nil once the kernels wait for it
 }
 
-// axisGroup is the ranks along one mesh axis, and the queue on which their collectives run.
-type axisGroup struct {
-	name        string
-	Size, coord int
-	Comm        comm.Communicator // nil when size is 1
-	line        *line
+// AxisGroup is the ranks along one mesh axis, and the queue on which their collectives run.
+type AxisGroup struct {
+	name  string
+	Size  int               // ranks along the axis
+	coord int               // of this rank
+	Comm  comm.Communicator // nil when Size is 1
+	line  *line             // nil when Size is 1
 }
 
 // neighbour is a rank that messages go to and come from, each way in order, neither waiting for the other.
 type neighbour struct {
-	rank     int // within the pair
+	rank     int // its number within the pair, 0 or 1
 	to, from *line
 }
 
-// observer looks at every call of a machine.
-type observer interface {
+// Observer looks at every call of a machine.
+type Observer interface {
 	// Begin is told of a function that begins.
 	Begin(f *Function, micro int)
 	// After is told of each call: t0 is before it waited for collectives, t1 after that.
@@ -81,14 +82,14 @@ type observer interface {
 // Function is one entry point, prepared for one slot of the stash.
 type Function struct {
 	Name   string
-	Slot   int
+	Slot   int // of the stash
 	Info   *abi.Func
 	Steps  []Step
-	copies []program.Copy
-	Reads  []Read  // what it takes from the data, see feeder
-	kept   []int   // sends of what stays, which may go on when the function has ended
-	brief  []int   // other sends
-	Status []*Step // calls with a status word, where work is queued ahead
+	copies []program.Copy // made when the function ends
+	Reads  []Read         // inputs that a Feeder puts into the arena first
+	kept   []int          // sends, by step, that may go on when the function has ended, for nothing overwrites what they send
+	brief  []int          // the other sends, by step
+	Status []*Step        // calls that may refuse an index after they were queued
 }
 
 // What a step does.
@@ -107,33 +108,33 @@ const (
 // Step is a prepared call.
 type Step struct {
 	Call   *program.Call
-	do     int
-	Waits  []int // earlier steps whose collectives must be over
-	before []program.Copy
+	do     int            // doKernel, doReduce, …
+	Waits  []int          // earlier steps whose collectives must be over
+	before []program.Copy // made first
 
 	work device.Work // of a kernel
-	Word int         // its status word; -1 for none
+	Word int         // number of the kernel's status word; -1 for none
 
-	// Of a collective or a message.
-	line        *line // nil among one rank
-	to          int   // of a send or recv: the peer's rank in the pair
+	line        *line // on which a collective or message goes; nil among one rank
+	to          int   // the peer's number in the pair, of a send or recv
 	site        comm.Site
 	dtype       comm.DType
 	op          comm.ReduceOp
-	job         func(comm.Communicator) error // it, on the line's queue
-	direct      comm.DeviceCall               // it, where a library does it on the devices' memory
-	seq         uint64                        // its number on the queue, once issued
-	issued      bool
-	epoch       int64        // in which it was last issued
-	ready, done device.Event // what it works on is there, it is over
+	job         func(comm.Communicator) error // the collective, for the line's queue
+	direct      comm.DeviceCall               // the collective, for the line's library
+	seq         uint64                        // number that the queue gave the collective when it was issued last
+	issued      bool                          // the collective was issued before
+	epoch       int64                         // Machine.epoch when that was
+	ready, done device.Event                  // what the collective works on is there; the collective is over
 
-	Count        int // times run, waited and taken, under GTC_PROFILE
-	Waited, Took time.Duration
+	Count  int           // times run; this and the next two under GTC_PROFILE alone
+	Waited time.Duration // for collectives before it
+	Took   time.Duration
 }
 
 // New prepares p.
 func New(p *program.Program, x *program.Plan, where Memory, net ranks.Network) (*Machine, error) {
-	m := &Machine{Plan: x, Memory: where, Main: where.Dev.Main(), Axes: map[string]*axisGroup{}, peers: map[ranks.Peer]*neighbour{},
+	m := &Machine{Plan: x, Memory: where, Main: where.Dev.Main(), Axes: map[string]*AxisGroup{}, peers: map[ranks.Peer]*neighbour{},
 		Funcs: map[string]*Function{}, Slots: map[string][]*Function{}, alive: net.Alive, patience: net.Patience}
 	for _, c := range net.Direct {
 		m.direct = append(m.direct, c)
@@ -158,7 +159,7 @@ func (m *Machine) connect(net ranks.Network) error {
 		if a.Name == mesh.TimeAxis {
 			continue
 		}
-		g := &axisGroup{name: a.Name, Size: a.Size, coord: m.Plan.Grid.Coord(m.Plan.Rank, a.Name), Comm: net.Axes[a.Name]}
+		g := &AxisGroup{name: a.Name, Size: a.Size, coord: m.Plan.Grid.Coord(m.Plan.Rank, a.Name), Comm: net.Axes[a.Name]}
 		if g.Size > 1 {
 			if g.Comm == nil || g.Comm.Size() != g.Size {
 				return fmt.Errorf("BUG: axis %s of %d ranks has no communicator of that size", a.Name, a.Size)

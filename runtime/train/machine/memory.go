@@ -14,9 +14,9 @@ import (
 // Memory is where the arena lies: on a device, which may be this process itself.
 type Memory struct {
 	Dev    device.Device
-	Local  device.Local // dev, where the arena is in this process's memory; else nil
+	Local  device.Local // Dev, where the arena is in this process's memory; else nil
 	large  int          // bytes of the plan's arena
-	Behind              // nothing with a local device
+	Behind              // what follows the plan's arena; nothing where Local is set
 }
 
 // here is the device of programs that name none: the processor that the process is on.

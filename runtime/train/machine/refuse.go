@@ -12,12 +12,12 @@ import (
 // RowError is a kernel's refusal of an index.
 type RowError struct {
 	call   *program.Call
-	row    int64
-	Input  string // that holds the index; "" when it was computed
-	From   string // that a computed index comes from, if it is known
-	value  int64
-	Sample int // of this call's batch
-	Micro  int
+	row    int64  // refused, of the call's operand
+	Input  string // the input that holds the index; "" when the index was computed
+	From   string // the input that a computed index comes from; "" when that is not known
+	value  int64  // of the index, or of what it comes from
+	Sample int    // row of the call's batch
+	Micro  int    // micro-batch of the call
 }
 
 // Error implements error.

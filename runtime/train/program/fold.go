@@ -19,9 +19,9 @@ func (x *Plan) InFiles(t *abi.Tensor) []int {
 
 // Piece is a box of a tensor in a file, and the same elements in the part that the program has.
 type Piece struct {
-	Offset, Shape []int // in the file's dims
-	at, size      []int // in the program's dims, from the part's origin
-	all           bool  // it is all of the part, in its order
+	Offset, Shape []int // where the box begins, and its dims, in the file's dims
+	at, size      []int // the same in the program's dims, from the origin of this rank's part
+	all           bool  // the box is all of the part, element for element
 }
 
 // Pieces are the boxes of a file that make up this rank's part of t.

@@ -22,14 +22,14 @@ func ElemSize(dtype string) int { return elemSizes[dtype] }
 // Plan is the manifest as one rank sees it.
 type Plan struct {
 	abi.Manifest
-	Prog    *abi.Program
 	Rank    int
-	first   int // of the programs of this job, one for each stage, among the manifest's
-	Stages  int
-	Grid    mesh.Mesh
-	Tensors map[string]*abi.Tensor
-	Funcs   map[string]*abi.Func
-	homes   map[string]int // of stageOf
+	Stages  int                    // of the pipeline; 1 without one
+	Prog    *abi.Program           // this rank's, among Manifest.Programs
+	Grid    mesh.Mesh              // Manifest.Mesh, to compute with
+	Tensors map[string]*abi.Tensor // those of Prog by name
+	Funcs   map[string]*abi.Func   // those of Prog by name
+	first   int                    // index in Manifest.Programs of the first stage's program, for the optimizer that was chosen
+	homes   map[string]int         // first stage that has each saved tensor, by name; made by stageOf
 }
 
 // StageAxis is the mesh axis of the stages of a pipeline.

@@ -20,22 +20,22 @@ import (
 // Job is the ranks that train together, as one of them sees it.
 type Job struct {
 	Plan      *program.Plan
-	World     comm.Communicator // of all ranks; nil for a job of one
-	Number    int               // of this rank on its host
-	transport string            // how ranks talk, as asked for: auto, local, nccl, ...
-	patience  time.Duration     // with ranks that make no progress; 0 for any
+	World     comm.Communicator // all ranks of the job; nil when there is one
+	Number    int               // of this rank among those of its host, by which it picks a device
+	transport string            // --comm or GTC_COMM: auto, local, nccl, …
+	patience  time.Duration     // longest wait for a rank that makes no progress; 0 for any
 
-	Wrap  func(comm.Communicator) comm.Communicator // for communicators of axes and pairs, such as one that traces; nil for none
-	Err   io.Writer                                 // for what is worth knowing
-	Debug bool                                      // tell how long it took to join
+	Wrap  func(comm.Communicator) comm.Communicator // puts something round communicators of axes and pairs, such as a trace; nil for nothing
+	Err   io.Writer                                 // gets notes, such as why a library is not used
+	Debug bool                                      // notes how long joining took
 }
 
 // Joining is how a rank joins its job.
 type Joining struct {
-	Device  bool          // the program works on a device beside this processor
-	Agreed  string        // what all ranks must have been told alike
+	Device  bool          // the program names a device, on whose memory libraries may work
+	Agreed  string        // flags that must be the same on all ranks
 	Dir     string        // the compiled folder
-	Timeout time.Duration // 0: as the environment says
+	Timeout time.Duration // --timeout; 0 for what the environment says
 	Getenv  func(string) string
 	Connect func(comm.Options) (comm.Communicator, error)
 }

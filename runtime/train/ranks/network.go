@@ -11,13 +11,12 @@ import (
 
 // Network is what a rank reaches others by.
 type Network struct {
-	Axes  map[string]comm.Communicator // of each mesh axis that has more than one rank
-	Pairs map[Peer]comm.Communicator   // with each rank that messages go to or come from, the lesser coordinate first
-	// Those of the same groups that work on devices' memory, of pairs to the other rank and from it; empty without them.
-	Direct      map[string]comm.DeviceComm
-	DirectPairs map[Peer][2]comm.DeviceComm
-	Alive       func() error  // the error by which the job has ended, or nil; nil for a job of one rank
-	Patience    time.Duration // with devices that wait for each other; 0 for any
+	Axes        map[string]comm.Communicator // by mesh axis, for axes of more than one rank
+	Pairs       map[Peer]comm.Communicator   // with each rank that messages go to or come from, the lesser coordinate first
+	Direct      map[string]comm.DeviceComm   // by mesh axis, on devices' memory; empty where no library does that
+	DirectPairs map[Peer][2]comm.DeviceComm  // to the other rank and from it, on devices' memory; empty where no library does that
+	Alive       func() error                 // the error by which the job has ended, or nil; nil where no device waits for another
+	Patience    time.Duration                // longest wait of a device for other ranks; 0 for any
 }
 
 // Peer is another rank by its coordinate on an axis, the other coordinates being this rank's.

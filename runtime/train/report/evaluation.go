@@ -11,12 +11,12 @@ import (
 type Evaluation struct {
 	Loss       float64 // mean over what counts
 	Accuracy   float64 // share that is right; NaN when the program does not count it
-	Perplexity float64 // exp(loss); NaN unless the metric of the model
-	Samples    int64
-	Unseen     int64  // samples of a last batch that is not full, where these are left out
-	Batch      int    // which that is; 0 when unseen is
-	Why        string // what makes samples depend on one another; "" when unseen is 0
-	Noise      string // the nodes that draw random numbers in it; "" for none
+	Perplexity float64 // exp(Loss); NaN unless it is the model's metric
+	Samples    int64   // evaluated
+	Unseen     int64   // samples of a last batch that is not full, where these are left out
+	Batch      int     // samples of a batch; 0 when Unseen is
+	Why        string  // what makes samples depend on one another; "" when Unseen is 0
+	Noise      string  // nodes that draw random numbers in the evaluation; "" for none
 	Took       time.Duration
 }
 

@@ -22,39 +22,39 @@ import (
 // clean. JSON lines have a field "event": start, step, eval, save or end; a number that is none is null.
 type Reporter struct {
 	Options
-	on     bool
-	line   bool          // rewrite one line
-	beside device.Device // whose memory and use are told; nil for the processor itself
+	on     bool          // rank 0
+	line   bool          // progress is one line, rewritten
+	beside device.Device // has its memory and use told; nil for the processor itself
 
-	perStep     float64 // samples, or tokens, of one step
-	unit        string
-	total       int64
-	began       time.Time
-	First       int64 // step at which this run began
-	since       time.Time
-	sinceN      int64         // steps counted since then
-	ready       time.Time     // when the first step was over, which readies memory and libraries
-	away        time.Duration // since then, in evaluations and saves
-	drawn       time.Time
-	width       int // of the line on the terminal, to erase it
-	buf         []byte
-	nanNoted    bool
-	voidNoted   bool
-	unseenNoted bool
-	noiseNoted  bool
-	usage       device.Usage
-	asked       time.Time // for usage
+	perStep float64 // samples or tokens of one step
+	unit    string  // of speeds: samples/s or tok/s
+	First   int64   // step at which this run began
+	total   int64   // step at which it will end
+	began   time.Time
+	ready   time.Time     // when the first step was over, which readies memory and libraries
+	away    time.Duration // spent in evaluations and saves since ready
+	since   time.Time     // from when on speed is measured
+	sinceN  int64         // steps since then
+
+	drawn time.Time // when progress was printed last
+	width int       // characters of the line on the terminal, to erase it
+	buf   []byte    // of JSON lines
+	usage device.Usage
+	asked time.Time // when the device was asked for usage
+
+	nanNoted, voidNoted, unseenNoted, noiseNoted bool // notes that are told once were told
 }
 
 // Options is how a run reports.
 type Options struct {
 	Plan         *program.Plan
 	Device       device.Device
-	Out, Err     io.Writer
-	JSON, Bench  bool
-	Progress     string // auto, line or plain
-	Every        int64  // steps between progress lines
-	BitsOfLosses bool   // the exact bits of the last loss are told
+	Out, Err     io.Writer // for progress, and for notes
+	JSON         bool      // progress is JSON lines
+	Bench        bool      // nothing is printed but the loss and time of every step
+	Progress     string    // auto, line or plain
+	Every        int64     // steps between progress lines
+	BitsOfLosses bool      // the summary has the exact bits of the last loss
 }
 
 // New makes the reporter of a rank.
@@ -74,14 +74,19 @@ func New(o *Options) *Reporter {
 
 // Results are those of the last step.
 type Results struct {
-	Loss       float64 // the mean over what counts
-	Rate, Norm float64 // the learning rate, and the norm of the mean gradients before clipping; NaN when the program does not tell
+	Loss float64 // mean over what counts
+	Rate float64 // learning rate; NaN when the program does not tell
+	Norm float64 // of the mean gradients, before clipping; NaN when the program does not tell
 
-	Scales, Skips, Empties bool    // the program has a dynamic loss scale, skips steps of gradients that are not finite, may have steps in which nothing counts
-	Scale, Skipped, Empty  float64 // the scale, and how many steps were skipped and empty so far; NaN where it has none
+	Scales  bool    // the program has a dynamic loss scale
+	Scale   float64 // that; NaN without
+	Skips   bool    // the program skips steps with gradients that are not finite
+	Skipped float64 // steps skipped so far; NaN when it does not skip
+	Empties bool    // there may be steps in which nothing counts
+	Empty   float64 // those so far; NaN when there are none
 
 	Overflowed bool // the step was skipped
-	Void       bool // nothing counted in it
+	Void       bool // nothing counted in the step
 }
 
 // NothingCounts is why a step is empty.
@@ -111,13 +116,13 @@ type Beginning struct {
 	Plan    *program.Plan
 	Device  device.Info
 	Threads int      // of each rank
-	Samples int64    // of the data
-	LeftOut int64    // of each epoch
-	Notes   []string // on the data
-	Data    []string // which array is which input
+	Samples int64    // in the data
+	LeftOut int64    // samples of each epoch that are not trained on
+	Notes   []string // lines about samples that are treated in another way than PyTorch would
+	Data    []string // lines that say which array is which input
 	Nothing string   // why there is nothing to train; "" when there is
 
-	Step, Total int64 // the first step is step+1, the last total
+	Step, Total int64 // steps done before, and to reach
 }
 
 // Start begins the clock.

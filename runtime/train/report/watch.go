@@ -26,19 +26,20 @@ import (
 //	GTC_DEBUG=1    what was loaded; 2: the memory map; 3: each function; 4: each call
 //	--trace FILE   every call and collective in time
 type Watcher struct {
-	NaN, Hash, profile, Debug int
-	Trace                     *trace.Writer
+	NaN, Hash, profile, Debug int           // levels of GTC_NAN, GTC_HASH, GTC_PROFILE and GTC_DEBUG; 0 is off
+	Trace                     *trace.Writer // of --trace; nil without
 	rank                      int
 	Out                       io.Writer
-	firstInf                  string // the first call that made an infinity, for the report of a NaN
+	firstInf                  string // says which call made the first infinity, for the report of a NaN
 	began                     time.Time
 
-	Flops      float64 // of a step
-	Steps      int     // optimizer steps, the time they took, and the time they waited for data before
-	Time, Data time.Duration
+	Flops float64       // of one step
+	Steps int           // optimizer steps done
+	Time  time.Duration // that they took
+	Data  time.Duration // waited for data before them
 
-	drains  int // waits at the end of a function, and the time they took
-	drained time.Duration
+	drains  int           // ends of functions
+	drained time.Duration // waited for collectives there
 }
 
 // NewWatcher reads the views' environment variables.
@@ -67,20 +68,20 @@ func (w *Watcher) Calls() bool {
 	return w.NaN > 0 || w.Hash > 1 || w.profile > 0 || w.Debug > 2 || w.Trace != nil
 }
 
-// Begin implements observer.
+// Begin implements machine.Observer.
 func (w *Watcher) Begin(f *machine.Function, micro int) {
 	if w.Debug > 2 {
 		fmt.Fprintf(w.Out, "rank %d @%s, micro-batch %d, slot %d\n", w.rank, f.Name, micro, f.Slot)
 	}
 }
 
-// Drained implements observer.
+// Drained implements machine.Observer.
 func (w *Watcher) Drained(d time.Duration) {
 	w.drains++
 	w.drained += d
 }
 
-// After implements observer.
+// After implements machine.Observer.
 func (w *Watcher) After(m *machine.Machine, f *machine.Function, s *machine.Step, t0, t1 time.Time) error {
 	t2 := time.Now()
 	s.Count++
