@@ -37,7 +37,7 @@ func (s *scheduler) within() {
 			if src.Op == nil || src.Op.Group == 0 || readers[src] != 1 || group.Impl(src.Op).Kind != kir.Template {
 				continue
 			}
-			if _, ok := group.PlaceIn(src, op); ok {
+			if _, ok := group.PlaceIn(src, op); ok && s.c.May(src, "made within %%%s", op.Out[0].Name) {
 				src.Within = op.Out[0]
 				s.c.Remark(src, "is made within %%%s: no copy", op.Out[0].Name)
 			}
