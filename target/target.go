@@ -42,6 +42,15 @@ type Host interface {
 	Build(strict bool) string
 }
 
+// Joiner is a target that launches several kernels at once.
+type Joiner interface {
+	Target
+	// Join is equal for calls of fused kernels that one launch can do together, where none of them touches what another writes; ""
+	// for those that no launch does with others. at is where the params are, in bytes of the arena. With inOrder the launch does them
+	// one after the other, so that one may need what another makes.
+	Join(k *kir.Kernel, at []int) (key string, inOrder bool)
+}
+
 // Function is what a call of a template calls: a function of a package of kernels, or one in C.
 type Function struct {
 	Package, Name string // Go: of pointers, the workspace, integers and floats

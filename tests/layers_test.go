@@ -44,7 +44,7 @@ gtc   ir
 gtc   ir/group ir/ops ir/cost codegen/scalar
 gtc   codegen/c codegen/cuda target
 gtc   target/cpu target/cuda target/ref
-gtc   ir/grad
+gtc   ir/grad codegen/kernel
 sim   ir/interp
 test  ir/irtest
 gtc   frontend/onnx/onnxpb
@@ -62,9 +62,8 @@ gtc   passes/pass
 test  passes/passtest
 gtc   passes/algebra passes/layout passes/samples
 gtc   passes/normalize passes/recognize passes/trainstep passes/unstack passes/autodiff passes/precision passes/optimizer passes/simplify
-gtc   passes/compress passes/microbatch passes/rows passes/shard passes/spmd passes/stage passes/tree passes/overlap passes/epilogue passes/fuse passes/schedule passes/memplan
+gtc   passes/compress passes/microbatch passes/rows passes/shard passes/spmd passes/stage passes/tree passes/overlap passes/epilogue passes/fuse passes/schedule passes/memplan passes/join
 gtc   passes
-gtc   codegen/kernel
 gtc   distributed kernels runtime
 gtc   codegen/rank codegen/build
 gtc   codegen/image

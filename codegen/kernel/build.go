@@ -35,6 +35,7 @@ func (a Arg) Align() int {
 type Built struct {
 	Kernel *kir.Kernel
 	Args   []Arg
+	Name   string // what it does, in words joined by _
 }
 
 type builder struct {
@@ -67,7 +68,7 @@ func Build(g group.Group, outputs []*ir.Value) (*Built, error) {
 	if err := b.k.Verify(); err != nil {
 		return nil, fmt.Errorf("BUG: %w\n%s", err, b.k)
 	}
-	return &Built{b.k, b.args}, nil
+	return &Built{Kernel: b.k, Args: b.args}, nil
 }
 
 // wideRow is how many elements a row should have, when nothing else decides, so that its loop pays.

@@ -148,13 +148,6 @@ func alignment(a arg) int {
 	return min(abi.Align, a.offset&-a.offset)
 }
 
-// gpuKernel is a call of a fused kernel, which is printed once it is known what it is launched with.
-func (g *generator) gpuKernel(k *kir.Kernel, describe string, args []arg, loc string) call {
-	c := call{kernel: k, describe: describe, args: args, loc: loc}
-	c.key = c.gpuCall().Key()
-	return c
-}
-
 // kernelsText is kernels.cu: all kernels, for people and compilers.
 func (d *gpu) kernelsText() []byte {
 	var b strings.Builder

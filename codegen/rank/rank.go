@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/codegen/kernel"
+	gpuprint "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
@@ -46,10 +46,11 @@ type call struct {
 	launches    []abi.Launch
 	product     *abi.Product
 	convolution *abi.Convolution
-	kernel      *kir.Kernel // a fused kernel, until launches are printed
-	describe    string      // what it does
-	key         string      // of the calls that it may be launched with
-	touched
+
+	// What generated kernels do, those that are launched together.
+	kernels  []gpuprint.Call
+	inOrder  bool
+	describe string
 }
 
 // arg is a pointer argument: an arena offset, or nil.
@@ -196,54 +197,38 @@ func (g *generator) function(f *ir.Func) ([]call, error) {
 	for _, grp := range group.List(f) {
 		g.groups[grp.ID] = grp
 	}
-	var calls []call
+	calls := make([]call, len(f.Calls))
 	for i := range f.Calls {
-		w := &f.Calls[i].Work[0]
-		c, err := g.work(w)
-		if err != nil {
+		var err error
+		if calls[i], err = g.call(&f.Calls[i]); err != nil {
 			return nil, err
 		}
-		c.wait = slices.Clone(f.Calls[i].Wait)
-		if g.gpu != nil {
-			c.touched = touches(w)
-		}
-		calls = append(calls, c)
+		calls[i].wait = f.Calls[i].Wait
 	}
-	if g.gpu != nil {
-		return g.batched(calls)
+	for i := range calls {
+		if g.gpu != nil && len(calls[i].kernels) > 0 {
+			if err := g.gpuFused(&calls[i]); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return calls, nil
 }
 
-// work makes the call that does w.
-func (g *generator) work(w *ir.Work) (call, error) {
-	grp := g.groups[w.Group]
-	op := grp.Ops[0]
+// call makes the entry for one call.
+func (g *generator) call(c *ir.Call) (call, error) {
+	op := g.groups[c.Work[0].Group].Ops[0]
 	if op.Def.Rules.Collective != "" {
 		cm, err := g.collective(op)
 		return call{name: op.Out[0].Name + " = " + op.Def.Name, loc: op.Loc.String(), comm: cm, out: op.Out}, err
 	}
-	impl := group.Impl(op)
-	switch impl.Kind {
+	switch impl := group.Impl(op); impl.Kind {
 	case kir.Template:
 		return g.templateCall(op, impl)
-	case kir.Assemble:
-		return g.assemble(op, impl, w.Part)
 	case kir.None:
 		return call{}, ir.Errorf(op.Loc, "the %s target has no kernel for %s", g.on.Traits().Title, op)
 	}
-	built, err := kernel.Build(grp, w.Write)
-	if err != nil {
-		return call{}, err
-	}
-	last := grp.Ops[len(grp.Ops)-1]
-	cl, err := g.kernelCall(built.Kernel, kernelName(grp), last.Loc.String(), built.Args)
-	if err != nil {
-		return call{}, ir.Errorf(op.Loc, "%v", err)
-	}
-	cl.name = valueNames(w.Write) + " = " + cl.fn
-	cl.loc, cl.out = last.Loc.String(), w.Write
-	return cl, nil
+	return g.fused(c)
 }
 
 func valueNames(vs []*ir.Value) string {
@@ -256,35 +241,6 @@ func valueNames(vs []*ir.Value) string {
 		parts = append(parts, v.Name)
 	}
 	return strings.Join(parts, ", ")
-}
-
-// kernelName describes a group by its first and last ops.
-func kernelName(grp group.Group) string {
-	first, last := grp.Ops[0].Def.Name, grp.Ops[len(grp.Ops)-1].Def.Name
-	if len(grp.Ops) == 1 {
-		return first
-	}
-	return first + "_" + last
-}
-
-// kernelCall prints the kernel unless an equal one exists, and calls it on the args.
-func (g *generator) kernelCall(k *kir.Kernel, describe, loc string, args []kernel.Arg) (call, error) {
-	var cl call
-	for _, a := range args {
-		cl.args = append(cl.args, arg{offset: a.Value.Offset + a.Start*a.Value.Type.DType.Size()})
-	}
-	if g.gpu != nil {
-		return g.gpuKernel(k, describe, cl.args, loc), nil
-	}
-	body, err := g.host.Fused(k)
-	if err != nil {
-		return call{}, err
-	}
-	if k.Work > 0 {
-		cl.args = append(cl.args, arg{offset: g.plan.Workspace})
-	}
-	cl.fn = g.define(body, describe, len(cl.args), "void")
-	return cl, nil
 }
 
 // define adds the C function body, which is called NAME there, unless there is an equal one, and gives its name.
@@ -365,72 +321,4 @@ func (g *generator) looseOperand(op *ir.Op, impl kir.Impl, i int, v *ir.Value, c
 		}
 	}
 	return src.Offset + acc.Offset*src.Type.DType.Size()
-}
-
-// assemble fills the result of an assembly, or copies an operand into its box.
-func (g *generator) assemble(op *ir.Op, impl kir.Impl, part int) (call, error) {
-	out := op.Out[0]
-	k, name, args := fillKernel(out, impl.Fill), "fill", []kernel.Arg{{Value: out}}
-	if part != ir.PartFill {
-		var err error
-		if k, args, err = boxKernel(op, part-1); err != nil {
-			return call{}, err
-		}
-		name = op.Def.Name
-	}
-	k.Collapse()
-	cl, err := g.kernelCall(k, name, op.Loc.String(), args)
-	if err != nil {
-		return call{}, ir.Errorf(op.Loc, "%v", err)
-	}
-	cl.name, cl.loc, cl.out = out.Name+" = "+cl.fn, op.Loc.String(), op.Out
-	return cl, nil
-}
-
-func newKernel(dims []int) *kir.Kernel {
-	k := &kir.Kernel{Dims: slices.Clone(dims), Row: make([]bool, len(dims)), Chunks: 1}
-	n := 1
-	for d := len(dims) - 1; d >= 0 && n < 512; d-- {
-		k.Row[d] = true
-		n *= dims[d]
-	}
-	return k
-}
-
-func fillKernel(out *ir.Value, v float64) *kir.Kernel {
-	k := newKernel(out.Type.Dims)
-	k.Params = []kir.Param{{DType: out.Type.DType, Elems: out.Type.Elems(), Out: true, Align: abi.Align}}
-	k.Insts = []kir.Inst{
-		{Op: "const", DType: out.Type.DType, Value: v},
-		{Op: "store", DType: out.Type.DType, Args: []int{0}, Access: kir.Access{Strides: ir.Strides(out.Type.Dims)}, Level: kir.PerElem},
-	}
-	return k
-}
-
-// boxKernel copies operand i of op, read through its views, into its box of the result.
-func boxKernel(op *ir.Op, i int) (*kir.Kernel, []kernel.Arg, error) {
-	out, v := op.Out[0], op.In[i]
-	k := newKernel(v.Type.Dims)
-	var args []kernel.Arg
-	dst := group.BoxAccess(op, i)
-	start := dst.Offset
-	dst.Offset = 0
-	load := kir.Inst{DType: v.Type.DType, Level: kir.PerElem}
-	if e, ok := group.Scalar(v); ok {
-		load.Op, load.Value, load.Level = "const", e.Value, kir.Uniform
-	} else {
-		src, acc, ok := group.Resolve(v)
-		if !ok {
-			return nil, nil, fmt.Errorf("BUG: operand %s of %s is not affine", v.Name, op.Def.Name)
-		}
-		args = append(args, kernel.Arg{Value: src, Start: acc.Offset})
-		acc.Offset = 0
-		load.Op, load.Access = "load", acc
-		k.Params = []kir.Param{{DType: src.Type.DType, Elems: src.Type.Elems(), Align: args[0].Align()}}
-	}
-	to := kernel.Arg{Value: out, Start: start}
-	k.Params = append(k.Params, kir.Param{DType: out.Type.DType, Elems: out.Type.Elems(), Out: true, Align: to.Align()})
-	k.Insts = []kir.Inst{load,
-		{Op: "store", DType: out.Type.DType, Args: []int{0}, Param: len(k.Params) - 1, Access: dst, Level: kir.PerElem}}
-	return k, append(args, to), nil
 }

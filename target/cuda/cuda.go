@@ -4,6 +4,7 @@ package cuda
 import (
 	print "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/ir/group"
+	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/target"
 )
@@ -36,6 +37,12 @@ func (gpu) Workspace(c target.Call) (int, error) {
 		return 0, err
 	}
 	return p.Workspace, nil
+}
+
+// Join is that of codegen/cuda, which prints the launches.
+func (gpu) Join(k *kir.Kernel, at []int) (key string, inOrder bool) {
+	key = print.Call{Kernel: k, At: at}.Key()
+	return key, key == print.Scalars
 }
 
 // Scratch is what the partial results of all blocks take.

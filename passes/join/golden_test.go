@@ -1,0 +1,12 @@
+package join
+
+import (
+	"testing"
+
+	"github.com/gtc-compiler/gtc/ir/irtest"
+	"github.com/gtc-compiler/gtc/passes/passtest"
+)
+
+func TestGolden(t *testing.T) {
+	passtest.Golden(t, "join", Run, irtest.Options{})
+}
