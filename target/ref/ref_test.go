@@ -2,6 +2,7 @@ package ref_test
 
 import (
 	"context"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,59 +12,37 @@ import (
 	"github.com/gtc-compiler/gtc/compiler/check"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/ir/kir/kirtest"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/target"
 	"github.com/gtc-compiler/gtc/target/ref"
 )
 
-// TestFused: a softmax over rows of 8, as C. Each stage goes over the row again; sums are doubles.
-func TestFused(t *testing.T) {
-	at := kir.Access{Strides: []int{8, 1}}
-	k := &kir.Kernel{Dims: []int{4, 8}, Row: []bool{false, true}, Chunks: 1, Params: []kir.Param{{DType: dtype.F32, Elems: 32}, {DType: dtype.F16, Elems: 32, Out: true}},
-		Insts: []kir.Inst{
-			{Op: "load", DType: dtype.F32, Access: at, Level: kir.PerElem},
-			{Op: "reduce", Fn: "max", DType: dtype.F32, Args: []int{0}, Level: kir.PerRow, Stage: 1},
-			{Op: "sub", DType: dtype.F32, Args: []int{0, 1}, Level: kir.PerElem, Stage: 1},
-			{Op: "exp", DType: dtype.F32, Args: []int{2}, Level: kir.PerElem, Stage: 1},
-			{Op: "reduce", Fn: "sum", DType: dtype.F32, Args: []int{3}, Level: kir.PerRow, Stage: 2},
-			{Op: "div", DType: dtype.F32, Args: []int{3, 4}, Level: kir.PerElem, Stage: 2},
-			{Op: "store", DType: dtype.F16, Args: []int{5}, Param: 1, Access: at, Level: kir.PerElem, Stage: 2},
-		}}
-	got, err := ref.Target.Fused(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `void NAME(void *a0, void *a1) {
-	float *p0 = a0;
-	gtc_f16 *p1 = a1;
-	for (long i0 = 0; i0 < 4; i0++) {
-		double s1 = (-INFINITY);
-		for (long i1 = 0; i1 < 8; i1++) {
-			const float v0 = p0[i0 * 8 + i1];
-			s1 = s1 < v0 || v0 != v0 ? v0 : s1;
-		}
-		const float v1 = s1;
-		double s4 = 0.0f;
-		for (long i1 = 0; i1 < 8; i1++) {
-			const float v0 = p0[i0 * 8 + i1];
-			const float v2 = v0 - v1;
-			const float v3 = gtc_expf(v2);
-			s4 = s4 + v3;
-		}
-		const float v4 = s4;
-		for (long i1 = 0; i1 < 8; i1++) {
-			const float v0 = p0[i0 * 8 + i1];
-			const float v2 = v0 - v1;
-			const float v3 = gtc_expf(v2);
-			const float v5 = v3 / v4;
-			p1[i0 * 8 + i1] = gtc_f16_put(v5);
-		}
-	}
+var update = flag.Bool("update", false, "rewrite testdata/*.c")
+
+// fused is a kernel as a C function of that name.
+func fused(name string, k *kir.Kernel) (string, error) {
+	text, err := ref.Target.Fused(k)
+	return strings.Replace(text, "void NAME(", "void "+name+"(", 1), err
 }
-`
-	if got != want {
-		t.Errorf("printed\n%s\nwant\n%s", got, want)
+
+// TestGoldens prints the kernels of ir/kir/testdata and compares the text with testdata/NAME.c: each stage goes over the row again,
+// sums are doubles. -update cannot bless a wrong one: each is compiled and run, and held to kir's Eval.
+func TestGoldens(t *testing.T) {
+	list := kirtest.Goldens(t, "../../ir/kir/testdata")
+	for _, k := range list {
+		text, err := fused(k.Name, k.Kernel)
+		if err != nil {
+			t.Fatalf("%s: %v", k.Name, err)
+		}
+		kirtest.Compare(t, filepath.Join("testdata", k.Name+".c"), text, *update)
 	}
+	kirtest.RunC(t, list, "-O1", fused, ref.Target.Head)
+}
+
+// TestFunctions holds every scalar function and conversion to what its row in kir's table says it is.
+func TestFunctions(t *testing.T) {
+	kirtest.RunC(t, kirtest.Functions(t), "-O0", fused, ref.Target.Head)
 }
 
 // TestTemplate: sizes of a call are constants, operands that are not there are null, types are those of the call.
