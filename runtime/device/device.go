@@ -38,13 +38,15 @@ type Opener func(code *Code, o Options) (Device, error)
 
 // Info describes a device. What one does not have is left out.
 type Info struct {
-	Name   string   // NVIDIA H200; cpu
-	Number int      // among those that the process sees
-	Arch   string   // sm_90
-	ID     [16]byte // the same for every process that uses it
-	Memory int      // bytes
-	Image  string   // the Arch of the image that was loaded
-	Driver string   // the CUDA that the driver supports, such as 13.0
+	Name    string   // NVIDIA H200; cpu
+	Kind    string   // GPU
+	Number  int      // among those that the process sees
+	Arch    string   // sm_90
+	ID      [16]byte // the same for every process that uses it
+	Memory  int      // bytes
+	Image   string   // the Arch of the image that was loaded
+	Driver  string   // what the driver supports, such as CUDA 13.0
+	Library string   // the comm.DeviceBackend whose collectives work on its memory, such as nccl
 }
 
 // Usage is what a device is doing, for all processes together. Numbers that nobody tells are -1.

@@ -67,7 +67,7 @@ func (d *Device) cublas() (*blas, error) {
 		return nil, nil // gtc's own kernels do with the arena
 	}
 	d.tables = append(d.tables, b.room)
-	l.blas, l.choices = b, openChoices(d.info.Name, d.info.Driver, b.version)
+	l.blas, l.choices = b, openChoices(d.info.Name, driver.Release(d.drv.Version), b.version)
 	return b, nil
 }
 

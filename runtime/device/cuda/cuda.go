@@ -93,7 +93,7 @@ func (d *Device) choose(number int) error {
 	if d.dev, err = d.drv.Device(number); err != nil {
 		return err
 	}
-	d.info = device.Info{Number: number, Driver: driver.Release(d.drv.Version)}
+	d.info = device.Info{Kind: "GPU", Number: number, Driver: "CUDA " + driver.Release(d.drv.Version), Library: "nccl"}
 	name, err := d.drv.Name(d.dev)
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func must(t *testing.T, errs ...error) {
 
 func TestArenaAndLaunches(t *testing.T) {
 	d := opened(t, 8192)
-	if i := d.Info(); i.Image != "host" || !strings.Contains(i.Name, "stand-in") || i.Arch != "sm_90" || i.Driver != "13.0" {
+	if i := d.Info(); i.Image != "host" || !strings.Contains(i.Name, "stand-in") || i.Arch != "sm_90" || i.Driver != "CUDA 13.0" || i.Library != "nccl" {
 		t.Errorf("the device is %+v", i)
 	}
 	if v := value(t, d, 8188); v != 0 {

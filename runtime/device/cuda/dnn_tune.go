@@ -49,7 +49,7 @@ func (d *Device) cudnn() (*dnn, error) {
 		return nil, nil
 	}
 	l.lib, l.warm = n, map[string]bool{}
-	l.choices = choicesIn(fmt.Sprintf("convolutions %s cuda%s cudnn%d", d.info.Name, d.info.Driver, n.version))
+	l.choices = choicesIn(fmt.Sprintf("convolutions %s cuda%s cudnn%d", d.info.Name, driver.Release(d.drv.Version), n.version))
 	return n, nil
 }
 

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
 	"github.com/gtc-compiler/gtc/runtime/train/program"
-	"github.com/gtc-compiler/gtc/runtime/train/ranks"
 )
 
 // fake is a device whose kernels are Go functions. Its streams are goroutines, so that work which does not wait for what it
@@ -37,6 +37,7 @@ type fake struct {
 	tells    int64        // the call of a stream that finds it broken, 0 none in particular
 	calls    int64        // of streams
 	noGraphs bool
+	library  string // that works on its memory, instead of nccl
 	onGraph  func()
 	lost     atomic.Bool
 	closed   chan struct{}
@@ -114,7 +115,7 @@ func (d *fake) stream() *fakeStream {
 }
 
 func (d *fake) Info() device.Info {
-	return device.Info{Name: "fake", Arch: "host", Memory: 1 << 40, Driver: "13.0"}
+	return device.Info{Name: "fake", Arch: "host", Memory: 1 << 40, Driver: "CUDA 13.0", Kind: "GPU", Library: cmp.Or(d.library, "nccl")}
 }
 func (d *fake) Usage() device.Usage                         { return device.Usage{Used: len(d.mem), Total: 1 << 40, Busy: 7} }
 func (d *fake) Bind() error                                 { return nil }
@@ -384,7 +385,7 @@ var fakeHandles struct {
 var fakeVersion atomic.Int32
 
 func init() {
-	comm.RegisterDevice(comm.DeviceBackend{Name: ranks.OverNCCL,
+	comm.RegisterDevice(comm.DeviceBackend{Name: "nccl",
 		Here: func() (int, error) {
 			if v := fakeVersion.Load(); v > 0 {
 				return int(v), nil

@@ -205,6 +205,11 @@ func TestAskedForNCCL(t *testing.T) {
 			t.Errorf("%s: exit codes %v\n%s", by, o.code, o.err)
 		}
 	}
+	t.Setenv("GTC_COMM", "nccl")
+	o := m.onFake(t, dir, nil, func(_ int, d *fake) { d.library = "other" }, "--data", data, "--steps", "3", "--checkpoint-dir=none")
+	if !o.exits(ranks.ExitUsage) || !strings.Contains(o.err, "collectives by NCCL were asked for (--comm, GTC_COMM): fake has no memory that they work on") {
+		t.Errorf("of another device: exit codes %v\n%s", o.code, o.err)
+	}
 }
 
 // When the device of one rank fails, the others end as for a rank that died, whatever they wait for.

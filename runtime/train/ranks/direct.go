@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/runtime/device"
 	"github.com/gtc-compiler/gtc/runtime/train/program"
 )
-
-// OverNCCL names the library whose collectives work on devices' memory.
-const OverNCCL = "nccl"
 
 var stateSite = comm.Site{Tensor: "devices", Collective: "agreement on how devices talk"}
 
@@ -35,7 +33,10 @@ func (j *Job) OnDevices(net *Network, dev device.Device) error {
 		}
 		return nil
 	}
-	if j.transport != comm.TransportAuto && j.transport != OverNCCL {
+	if j.transport != comm.TransportAuto && j.transport != dev.Info().Library {
+		if _, err := comm.OnDevices(j.transport); err == nil {
+			return Usagef("collectives by %s were asked for (--comm, GTC_COMM): %s has no memory that they work on", strings.ToUpper(j.transport), dev.Info().Name)
+		}
 		return nil
 	}
 	backend, err := j.agreeOn(dev)
@@ -82,7 +83,8 @@ func (net *Network) all() []comm.DeviceComm {
 
 // agreeOn finds the library that serves all ranks; nil where they go by way of the host.
 func (j *Job) agreeOn(dev device.Device) (*comm.DeviceBackend, error) {
-	backend, missing := comm.OnDevices(OverNCCL)
+	library := dev.Info().Library
+	backend, missing := comm.OnDevices(library)
 	mine := comm.DeviceState{ID: dev.Info().ID}
 	if missing == nil {
 		mine.Version, missing = backend.Here()
@@ -102,11 +104,11 @@ func (j *Job) agreeOn(dev device.Device) (*comm.DeviceBackend, error) {
 		if state.Version > 0 {
 			continue
 		}
-		if j.transport == OverNCCL {
+		if j.transport == library {
 			if missing == nil {
 				missing = fmt.Errorf("rank %d has none", r)
 			}
-			return nil, Usagef("collectives by NCCL were asked for (--comm, GTC_COMM): %w", missing)
+			return nil, Usagef("collectives by %s were asked for (--comm, GTC_COMM): %w", strings.ToUpper(library), missing)
 		}
 		return nil, nil
 	}

@@ -58,7 +58,7 @@ func (j *Job) Join(o *Joining) (local int, err error) {
 	if j.transport == "" || j.transport == comm.TransportAuto {
 		j.transport = cmp.Or(x.Options["comm"], comm.TransportAuto)
 	}
-	if o.Device && j.transport == OverNCCL { // for what works on the device; the rest is small
+	if _, err := comm.OnDevices(j.transport); o.Device && err == nil { // for what works on the device; the rest is small
 		opt.Transport = comm.TransportAuto
 	}
 	byHand := opt.World <= 1 && o.Getenv("RANK") == "" // one process for each rank, not torchrun's only one

@@ -268,7 +268,7 @@ func (r *Reporter) tell(step int64, t *Results) {
 		left := time.Duration(float64(r.total-step) * per * 1e9)
 		text += fmt.Sprintf("  %s %s  eta %s  mem %d MiB", short(r.perStep/per), r.unit, left.Round(time.Second), resident>>20)
 		if r.beside != nil {
-			text += deviceText(r.used(r.beside))
+			text += deviceText(r.beside.Info().Kind, r.used(r.beside))
 		}
 		if r.line {
 			fmt.Fprintf(r.Out, "\r%-*s", r.width, text)
@@ -332,11 +332,11 @@ func (r *Reporter) used(dev device.Device) device.Usage {
 	return r.usage
 }
 
-// deviceText is what a device is doing, "  GPU 12.3 of 79.6 GiB, 97 %".
-func deviceText(u device.Usage) string {
+// deviceText is what a device of a kind is doing, "  GPU 12.3 of 79.6 GiB, 97 %".
+func deviceText(kind string, u device.Usage) string {
 	text := ""
 	if u.Total > 0 {
-		text = fmt.Sprintf("  GPU %.1f of %.1f GiB", float64(u.Used)/(1<<30), float64(u.Total)/(1<<30))
+		text = fmt.Sprintf("  %s %.1f of %.1f GiB", kind, float64(u.Used)/(1<<30), float64(u.Total)/(1<<30))
 	}
 	if u.Busy >= 0 {
 		text += fmt.Sprintf(", %d %%", u.Busy)
