@@ -19,7 +19,7 @@ import (
 const architecture = "docs/architecture.md"
 
 // named are `path` and `path:Name` in a document.
-var named = regexp.MustCompile("`([.a-z][A-Za-z0-9_./*-]*/[A-Za-z0-9_./*-]+)(?::([A-Za-z][A-Za-z0-9_]*))?`")
+var named = regexp.MustCompile("`([.a-z][A-Za-z0-9_./*-]*/[A-Za-z0-9_./*-]+|[a-z_]+\\.go)(?::([A-Za-z][A-Za-z0-9_]*))?`")
 
 // TestArchitecture: every file, folder and declaration that docs/architecture.md names is there, every folder with sources is in
 // it, and the table of packages is what their comments say.
