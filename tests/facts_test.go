@@ -22,12 +22,24 @@ var naming = map[string]string{
 	"passes/unstack/unstack.go AttentionDef": "heads of keys are repeated before it, where there are fewer than of queries",
 }
 
+// reading lists the passes that read attributes of ops, by which they tell them as well, and what for. None of it asks what an op
+// is for its own sake: where that is a fact, facts are asked.
+var reading = map[string]string{
+	"passes/epilogue/rules.go":      "over which dims a sum is: of a reduction, all of which have these attributes",
+	"passes/normalize/rows.go":      "which operand of a product is transposed",
+	"passes/optimizer/sparse.go":    "along which dim rows are looked up and added, and which row has no gradient",
+	"passes/schedule/schedule.go":   "which rank a message goes to or comes from",
+	"passes/trainstep/batchnorm.go": "epsilon, momentum and statistics of batch normalisations, which it rewrites",
+	"passes/trainstep/masked.go":    "constants, and attributes that are dims, of the same op for other sizes of the batch",
+	"passes/unstack/unstack.go":     "how views, products and attention move a dim that is taken apart",
+}
+
 // maxNaming is how many places may name an op.
 const maxNaming = 9
 
 // TestPassesAskForFacts: passes ask for facts of ops and name none of them, but for what naming lists.
 func TestPassesAskForFacts(t *testing.T) {
-	found := map[string]bool{}
+	found, read := map[string]bool{}, map[string]bool{}
 	for _, f := range handWritten(t) {
 		if !strings.HasPrefix(f.pkg, "passes") || slices.Contains(patterns, f.pkg) || strings.HasSuffix(f.path, "_test.go") {
 			continue
@@ -48,6 +60,11 @@ func TestPassesAskForFacts(t *testing.T) {
 			}
 			return true
 		})
+		for _, e := range told(f.ast) {
+			if read[f.path] = true; reading[f.path] == "" {
+				t.Errorf("%s tells an op by its attributes", f.where(e.Pos()))
+			}
+		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			b, ok := n.(*ast.BinaryExpr)
 			if ok && (defName(b.X) || defName(b.Y)) && (b.Op.String() == "==" || b.Op.String() == "!=") {
@@ -67,6 +84,33 @@ func TestPassesAskForFacts(t *testing.T) {
 			t.Errorf("nothing is named any more at %s", key)
 		}
 	}
+	for _, path := range slices.Sorted(maps.Keys(reading)) {
+		if !read[path] {
+			t.Errorf("no attributes are read any more in %s", path)
+		}
+	}
+}
+
+// told lists the types of attributes that a file asserts, or chooses by.
+func told(file *ast.File) []ast.Expr {
+	var out []ast.Expr
+	note := func(e ast.Expr) {
+		if s, ok := e.(*ast.SelectorExpr); ok && strings.HasSuffix(s.Sel.Name, "Attrs") {
+			out = append(out, s)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.TypeAssertExpr:
+			note(n.Type)
+		case *ast.CaseClause:
+			for _, e := range n.List {
+				note(e)
+			}
+		}
+		return true
+	})
+	return out
 }
 
 // defName reports whether e is the name of an op's kind.

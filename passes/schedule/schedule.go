@@ -122,21 +122,15 @@ func (s *scheduler) keep() {
 // stream is the stream on which a collective runs: those of one mesh axis follow each other, and so do the messages to one
 // rank, and those from one.
 func stream(op *ir.Op) (string, error) {
-	switch a := op.Attrs.(type) {
-	case ops.AllReduceAttrs:
-		return a.Axis, nil
-	case ops.AllGatherAttrs:
-		return a.Axis, nil
-	case ops.ReduceScatterAttrs:
-		return a.Axis, nil
-	case ops.ShardSliceAttrs:
-		return a.Axis, nil
-	case ops.AllToAllAttrs:
-		return a.Axis, nil
-	case ops.SendAttrs:
-		return fmt.Sprintf("%s>%d", a.Axis, a.Peer), nil
-	case ops.RecvAttrs:
-		return fmt.Sprintf("%s<%d", a.Axis, a.Peer), nil
+	axis := ops.Axis(op)
+	if axis == "" {
+		return "", ir.Errorf(op.Loc, "BUG: collective %s has no stream", op.Def.Name)
 	}
-	return "", ir.Errorf(op.Loc, "BUG: collective %s has no stream", op.Def.Name)
+	switch a := op.Attrs.(type) {
+	case ops.SendAttrs:
+		return fmt.Sprintf("%s>%d", axis, a.Peer), nil
+	case ops.RecvAttrs:
+		return fmt.Sprintf("%s<%d", axis, a.Peer), nil
+	}
+	return axis, nil
 }
