@@ -227,3 +227,22 @@ func TestPerPart(t *testing.T) {
 		}
 	}
 }
+
+// TestCountsMatter: an op that lets samples count which do not, by what its operand says, does not pass for one that heeds it.
+func TestCountsMatter(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	deaf := *ops.BatchNormDef
+	deaf.Rules.Eval = func(op *ir.Op, in []*ir.Array) []*ir.Array {
+		in = slices.Clone(in)
+		in[3] = ir.NewArray(in[3].Type) // all count where none would
+		return ops.BatchNormDef.Rules.Eval(op, in)
+	}
+	x := instantiate(ops.BatchNormDef, ops.BatchNormDef.Rules.Samples(r)[0], r)
+	if err := counts(x, 3, r); err != nil {
+		t.Error(err)
+	}
+	x.op.Def = &deaf
+	if counts(x, 3, r) == nil {
+		t.Error("samples that do not count change statistics, and nothing shows it")
+	}
+}
