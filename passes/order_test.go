@@ -112,10 +112,10 @@ func orderSamples() []sample {
 			return m
 		}), *opt})
 	}
-	for _, name := range []string{"lstm", "gru"} {
+	for _, name := range []string{"lstm"} {
 		list = append(list, sample{name, fromFile("testdata/roles/"+name+".onnx", 0), pass.Options{Loss: "mse", Optimizer: adamw}})
 	}
-	if files, _ := filepath.Glob("../../shared/models/mlp.onnx"); len(files) == 1 {
+	if files, _ := filepath.Glob("../../shared/models/mlp.onnx"); len(files) == 1 && !testing.Short() {
 		list = append(list, sample{"mlp", fromFile(files[0], 16), pass.Options{Loss: "cross_entropy", DP: 2, Zero: 1, Microbatches: 2, Forward: true, Optimizer: adamw}})
 		list = append(list, sample{"GPT", fromFile("../../shared/models/gpt_loss_inside.onnx", 4), pass.Options{Loss: "graph", TP: 2, PP: 2, Microbatches: 2, Optimizer: adamw}})
 	}
@@ -254,7 +254,8 @@ func (s *sample) difference(t testing.TB, table []pass.Pass, text string, want m
 
 // unseen are swaps that Check refuses though no sample is computed wrong by them, with the reason.
 var unseen = map[string]string{
-	"epilogue before overlap": "overlap counts ops to find reductions that are near one another: other buckets, of the same numbers",
+	"unstack before trainstep": "it is the products of all functions that are taken apart, and trainstep makes the functions; of a GPT sums come in another order",
+	"epilogue before overlap":  "overlap counts ops to find reductions that are near one another: other buckets, of the same numbers",
 }
 
 // TestSwappedNeighbours swaps every two neighbours of the table. What Check lets through gives the same programs: the same
