@@ -78,7 +78,21 @@ type Traits struct {
 	// OwnProduct is up to how many operations a product in tensor cores is done well by the target's own kernels; larger ones
 	// are best left to a library, in whose words their ends must be. 0 where there is no library.
 	OwnProduct int64
+
+	Cost Cost
 }
+
+// Cost is what searches reckon with: how many operations a rank does in the time that something else takes.
+type Cost struct {
+	Byte    float64 // memory moves a byte
+	Link    float64 // a byte goes to another rank
+	Message float64 // a message of nothing goes there
+	Strided float64 // a byte of parts that do not follow each other in memory is copied, before a message or after it
+	Kept    float64 // not a time: what a byte weighs that a rank keeps from step to step, since memory is what splitting is for
+}
+
+// OneHost is that of the cores of one host as ranks; between hosts messages cost more, in every layout.
+var OneHost = Cost{Byte: 1, Link: 10, Message: 100e3, Strided: 3, Kept: 8}
 
 // Call is a call of a template: what ir/ops says of the op (kir.Impl), and the types that it has.
 type Call struct {

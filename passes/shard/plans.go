@@ -8,12 +8,14 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
 	"github.com/gtc-compiler/gtc/passes/layout"
+	"github.com/gtc-compiler/gtc/target"
 )
 
 // plans remembers how ops run: what layout.Of says of one op holds for the same op of every layer, and the search for a
 // tensor-parallel layout asks many times. Shardings are numbered in the order in which they come up; 0 is replicated.
 type plans struct {
 	m       mesh.Mesh
+	costs   target.Cost
 	layouts []mesh.Sharding
 	numbers map[string]int32
 	made    map[string]*plan
@@ -29,8 +31,8 @@ type plan struct {
 	cost    float64 // of the op itself on a rank, in floating-point operations
 }
 
-func newPlans(m mesh.Mesh) *plans {
-	p := &plans{m: m, numbers: map[string]int32{}, made: map[string]*plan{}, pairs: map[[2]int32]int32{}, wishes: map[[2]int32]int32{}}
+func newPlans(m mesh.Mesh, c target.Cost) *plans {
+	p := &plans{m: m, costs: c, numbers: map[string]int32{}, made: map[string]*plan{}, pairs: map[[2]int32]int32{}, wishes: map[[2]int32]int32{}}
 	p.number(mesh.Sharding{})
 	return p
 }
@@ -69,7 +71,7 @@ func (p *plans) of(signature int, op *ir.Op, in, want []int32) *plan {
 	for _, s := range made.Out {
 		made.out = append(made.out, p.number(s))
 	}
-	made.cost = (float64(cost.Flops(op)) + flopsPerByte*float64(cost.Bytes(op))) / float64(made.Ways)
+	made.cost = (float64(cost.Flops(op)) + p.costs.Byte*float64(cost.Bytes(op))) / float64(made.Ways)
 	for _, r := range made.Reduce {
 		made.cost += p.move(op.Out[r.Out].Type.Bytes(), mesh.Sharding{Dims: made.Out[r.Out].Dims, Partial: r.Axes}, made.Out[r.Out])
 	}
@@ -144,19 +146,6 @@ func (p *plans) wanted(have, need int32) int32 {
 	return n
 }
 
-// The machine that costs are reckoned for: a core does flopsPerByte operations in the time in which memory moves a
-// byte, linkFlops in which a byte goes to another rank, and messageFlops in which a message of nothing does. They are
-// those of the ranks of one host; between hosts messages cost more, in every layout.
-const (
-	flopsPerByte = 1.0
-	linkFlops    = 10.0
-	messageFlops = 100e3
-	keptFlops    = 8.0 // per byte that a rank keeps from step to step: memory is what tensor parallelism is for
-)
-
-// stridedFlops is per byte of parts that do not follow each other in memory: they are copied before a message or after it.
-const stridedFlops = 3.0
-
 // move is the cost of laying a value of so many bytes in all, laid out as have, out as need.
 func (p *plans) move(bytes int, have, need mesh.Sharding) float64 {
 	local := float64(bytes)
@@ -168,7 +157,7 @@ func (p *plans) move(bytes int, have, need mesh.Sharding) float64 {
 	total := 0.0
 	message := func(axis string, bytes float64) {
 		if axis != mesh.TimeAxis {
-			total += messageFlops + linkFlops*bytes
+			total += p.costs.Message + p.costs.Link*bytes
 		}
 	}
 	for _, a := range have.Partial {
@@ -177,7 +166,7 @@ func (p *plans) move(bytes int, have, need mesh.Sharding) float64 {
 		case slices.Contains(need.Partial, a):
 		case splitOver(need, a):
 			if !slices.Contains(need.Axes(0), a) {
-				total += stridedFlops * local
+				total += p.costs.Strided * local
 			}
 			local /= n
 			message(a, local*(n-1))
@@ -196,7 +185,7 @@ func (p *plans) move(bytes int, have, need mesh.Sharding) float64 {
 			message(a, local*(n-1))
 			local *= n
 			if d > 0 {
-				total += stridedFlops * local
+				total += p.costs.Strided * local
 			}
 		}
 	}

@@ -202,7 +202,7 @@ func (a *annotator) annotate() {
 }
 
 func (a *annotator) spread() {
-	s := newSpread(newPlans(a.m), map[string]int{}, a.f)
+	s := newSpread(newPlans(a.m, a.c.Traits().Cost), map[string]int{}, a.f)
 	s.tokens = a.c.Opt.SP && a.m.Size("tp") > 1
 	s.load()
 	for i, v := range s.values {

@@ -291,7 +291,7 @@ func (s *spread) price() float64 {
 				bytes /= float64(s.m.Size(a))
 			}
 		}
-		total += keptFlops * bytes
+		total += s.costs.Kept * bytes
 	}
 	return total
 }

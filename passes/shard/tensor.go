@@ -37,7 +37,7 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 	if err != nil {
 		return nil, err
 	}
-	t := &tensorSearch{m: m, n: m.Size("tp"), s: newSpread(newPlans(m), map[string]int{}, f), forced: forced}
+	t := &tensorSearch{m: m, n: m.Size("tp"), s: newSpread(newPlans(m, c.Traits().Cost), map[string]int{}, f), forced: forced}
 	t.s.open = true
 	for i, v := range t.s.values {
 		if s, ok := forced[v.Name]; ok && v.Op != nil {

@@ -21,7 +21,7 @@ var Target target.Host = processor{}
 
 type processor struct{}
 
-var traits = target.Traits{Name: Name, Title: "CPU"}
+var traits = target.Traits{Name: Name, Title: "CPU", Cost: target.OneHost}
 
 // Traits are the target's.
 func (processor) Traits() *target.Traits { return &traits }

@@ -19,10 +19,10 @@ type gpu struct{}
 
 // A launch takes some microseconds whatever it does, memory is short, and caches hold little of a tensor. 4 Gflop are some 10 us
 // of an H100's tensor cores: a product of as many is soon done by any kernel. The chips are A100 and H100; what is compiled for
-// the last runs on later ones, too.
+// the last runs on later ones, too. Layouts are chosen by the ratios of processors, which are right in order: nobody has measured others.
 var traits = target.Traits{Name: Name, Title: "CUDA", About: "NVIDIA GPUs, one for each rank", Device: true,
 	Chips: []string{"sm_80", "sm_90"}, Comm: []string{"nccl"}, TF32: true, AttentionDropout: true, ProductEnds: true, JoinReaders: true,
-	JoinCalls: true, InPlace: true, OwnProduct: 4 << 30}
+	JoinCalls: true, InPlace: true, OwnProduct: 4 << 30, Cost: target.OneHost}
 
 // Traits are the target's.
 func (gpu) Traits() *target.Traits { return &traits }

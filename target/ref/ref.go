@@ -20,7 +20,8 @@ var Target target.Host = plain{}
 
 type plain struct{}
 
-var traits = target.Traits{Name: "ref", Title: "reference", About: "plain C without vectors or threads, slow, for those who bring gtc to another machine"}
+var traits = target.Traits{Name: "ref", Title: "reference", About: "plain C without vectors or threads, slow, for those who bring gtc to another machine",
+	Cost: target.OneHost}
 
 // Traits are the target's.
 func (plain) Traits() *target.Traits { return &traits }
