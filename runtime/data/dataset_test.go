@@ -236,7 +236,7 @@ func TestTokenErrors(t *testing.T) {
 	}{
 		{[]string{short}, lm, Options{}, `a.bin: 4 tokens are fewer than one window of input "idx" needs (5)`},
 		{[]string{odd}, lm, Options{}, "odd.bin: 3 bytes are not a whole number of u16 tokens"},
-		{[]string{big}, lm, Options{Tokens: "i8"}, `tokens are u8, u16 or u32, not "i8"`},
+		{[]string{big}, lm, Options{Tokens: "i8"}, `tokens must be u8, u16 or u32, not "i8"`},
 		{[]string{big, write(t, "d.npz")}, lm, Options{}, "cannot be one data set"},
 		{[]string{big}, mask, Options{}, `no array for input`},
 		{[]string{big}, []Input{lm[0], {Name: "y", DType: "i64", Shape: []int{5}}}, Options{}, "windows of 5 tokens"},

@@ -58,7 +58,7 @@ type tokenSource struct {
 func openTokens(path, dtype string) (*tokenSource, error) {
 	size := kinds[dtype].size
 	if dtype != "u8" && dtype != "u16" && dtype != "u32" {
-		return nil, fmt.Errorf("%s: tokens are u8, u16 or u32, not %q", path, dtype)
+		return nil, fmt.Errorf("%s: tokens must be u8, u16 or u32, not %q", path, dtype)
 	}
 	m, err := mapfile.Open(path)
 	if err != nil {

@@ -120,7 +120,7 @@ func TestInitFrom(t *testing.T) {
 
 	m.fails(t, dir, `"mean" is missing`, "--data", data, "--init-from", filepath.Join(dir, weightsFile))
 	m.fails(t, dir, "nowhere", "--data", data, "--init-from", filepath.Join(dir, "nowhere"))
-	m.fails(t, dir, "both say what to begin with", "--data", data, "--init-from", from, "--resume="+from)
+	m.fails(t, dir, "--init-from and --resume=PATH exclude each other", "--data", data, "--init-from", from, "--resume="+from)
 	m.dim = 6
 	dir, data = m.folder(t, 50)
 	m.fails(t, dir, `"w" is f32[5] there, this program has f32[6]; "mean" is f32[5] there`, "--data", data, "--init-from", from)
@@ -159,7 +159,7 @@ func TestResetData(t *testing.T) {
 		m.fails(t, dir, want, append(base, "--resume", "--steps", "12")...)
 	}
 	old.fails(t, dir, "in the order shuffle=true random=false drop-last=false, now it is shuffle=false", append(base, "--resume", "--steps", "12", "--shuffle=false")...)
-	old.fails(t, dir, "it goes with --resume", append(base, "--reset-data")...)
+	old.fails(t, dir, "--reset-data needs --resume", append(base, "--reset-data")...)
 	_, fewer := old.folder(t, 30)
 	old.fails(t, dir, "on 50 samples, --data has 30", "--data", fewer, "--resume")
 

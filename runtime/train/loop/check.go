@@ -177,7 +177,7 @@ func known(inputs []*abi.Tensor, opt *data.Options) error {
 func transformed(a *npz.Array, t *abi.Tensor, rows int, tr *data.Transform) (npz.Array, error) {
 	out := npz.Array{Name: a.Name, DType: t.DType, Shape: slices.Clone(a.Shape)}
 	if len(t.Dims) == 0 || t.Dims[0]%rows != 0 {
-		return out, fmt.Errorf("--transform is for samples, and input %q is %s%v", t.Name, t.DType, t.Dims)
+		return out, fmt.Errorf("--transform needs an input with samples, and %q is %s%v", t.Name, t.DType, t.Dims)
 	}
 	in := data.Input{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Dims)}
 	if in.Shape[0] /= rows; in.Shape[0] == 1 {

@@ -229,17 +229,17 @@ func parseFlags(args []string, out io.Writer) (*config, error) {
 		}
 		if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
 			if slices.Contains(compiledIn, strings.ReplaceAll(name, "_", "-")) {
-				return nil, ranks.Usagef("--%s is compiled in; give it to gtc compile", name)
+				return nil, ranks.Usagef("--%s is compiled in: give it to gtc compile", name)
 			}
 			return nil, ranks.Usagef("unknown flag --%s%s (--help lists the flags)", name, meant(fs, name))
 		}
 		return nil, ranks.Usagef("%w (--help lists the flags)", err)
 	}
 	if c.lr != "" {
-		return nil, ranks.Usagef("--lr: the learning rate and its schedule are compiled in; give --lr to gtc compile")
+		return nil, ranks.Usagef("--lr is compiled in, and so is its schedule: give them to gtc compile")
 	}
 	if fs.NArg() > 0 {
-		return nil, ranks.Usagef("%q is not a flag; a path to resume from is written --resume=PATH", fs.Arg(0))
+		return nil, ranks.Usagef("%q is not a flag: a path to resume from is written --resume=PATH", fs.Arg(0))
 	}
 	return c, ranks.Usage(c.check())
 }
@@ -288,29 +288,33 @@ func (c *config) check() error {
 	c.random = c.window == "random"
 	switch {
 	case c.window != "random" && c.window != "sequential":
-		return fmt.Errorf("--window is random or sequential, not %q", c.window)
+		return fmt.Errorf("--window must be random or sequential, not %q", c.window)
 	case c.progress != "auto" && c.progress != "line" && c.progress != "plain":
-		return fmt.Errorf("--progress is auto, line or plain, not %q", c.progress)
+		return fmt.Errorf("--progress must be auto, line or plain, not %q", c.progress)
 	case c.steps >= 0 && c.epochs >= 0:
 		return errors.New("--steps and --epochs exclude each other")
 	case c.opt.Tokens != "" && c.opt.Tokens != "u8" && c.opt.Tokens != "u16" && c.opt.Tokens != "u32":
-		return fmt.Errorf("--tokens is u8, u16 or u32, not %q", c.opt.Tokens)
+		return fmt.Errorf("--tokens must be u8, u16 or u32, not %q", c.opt.Tokens)
 	case c.keep < 0 || c.threads < 0 || c.timeout < 0:
 		return errors.New("--keep, --threads and --timeout cannot be negative")
 	case c.resetData && c.resume == "":
-		return errors.New("--reset-data begins the data of a resumed run anew: it goes with --resume")
+		return errors.New("--reset-data needs --resume: it begins the data of a resumed run anew")
 	case c.initFrom != "" && c.resume != "" && c.resume != "auto":
-		return errors.New("--init-from and --resume=PATH both say what to begin with")
-	case (c.dumpForward == "") != (c.inputs == ""):
-		return errors.New("--dump-forward and --inputs go together")
-	case (c.fixedBatch == "") != (c.results == ""):
-		return errors.New("--fixed-batch and --results go together")
+		return errors.New("--init-from and --resume=PATH exclude each other: both say what to begin with")
+	case c.dumpForward != "" && c.inputs == "":
+		return errors.New("--dump-forward needs --inputs, the samples to run the model on")
+	case c.dumpForward == "" && c.inputs != "":
+		return errors.New("--inputs needs --dump-forward, the file for the outputs")
+	case c.fixedBatch != "" && c.results == "":
+		return errors.New("--fixed-batch needs --results, the file for what the steps give")
+	case c.fixedBatch == "" && c.results != "":
+		return errors.New("--results needs --fixed-batch, the batch to train on")
 	case c.fixedBatch != "" && c.epochs >= 0:
-		return errors.New("--fixed-batch counts --steps, not --epochs")
+		return errors.New("--epochs has no effect with --fixed-batch, which does --steps")
 	case c.fixedBatch != "" && len(c.opt.Map)+len(c.opt.Transforms) > 0:
-		return errors.New("--fixed-batch takes its arrays as they are: --map and --transform are not for it")
+		return errors.New("--map and --transform have no effect with --fixed-batch, which takes its arrays as they are")
 	case c.fixedBatch != "" && c.steps == 0:
-		return errors.New("--fixed-batch does at least one step: --steps 0 would do none")
+		return errors.New("--fixed-batch needs --steps of at least 1")
 	case c.evalOnly && len(c.data)+len(c.evalData) == 0:
 		return errors.New("--eval-only needs --eval-data")
 	case c.evalEvery > 0 && len(c.evalData) == 0:

@@ -67,7 +67,7 @@ func TestForwardOfSamples(t *testing.T) {
 	}
 	m.fails(t, dir, `no array for input "x"`, "--inputs", other, "--dump-forward", "y.npz")
 	m.fails(t, dir, "--map q: the model has no such input", "--inputs", other, "--dump-forward", "y.npz", "--map", "q=z")
-	m.fails(t, dir, "--map and --transform are not for it", "--fixed-batch", data, "--results", "y.npz", "--transform", "x=scale=2")
+	m.fails(t, dir, "--map and --transform have no effect with --fixed-batch", "--fixed-batch", data, "--results", "y.npz", "--transform", "x=scale=2")
 	empty := filepath.Join(dir, "empty.npz")
 	if err := npz.WriteFile(empty, []npz.Array{{Name: "x", DType: "f32", Shape: []int{0, 5}}}); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ func WhoAmI(programs []*program.Program, name string, getenv func(string) string
 	case numbered:
 		rank = n
 	case !named && plan.Ranks > 1:
-		return 0, 0, fmt.Errorf("which of %d ranks this is, no launcher says (RANK): \"gtc run\" starts them all; by hand, start bin/rank-0 to bin/rank-%d",
+		return 0, 0, fmt.Errorf("no launcher says which of %d ranks this is (RANK is not set): \"gtc run\" starts them all; by hand, start bin/rank-0 to bin/rank-%d",
 			plan.Ranks, plan.Ranks-1)
 	}
 	if rank >= len(plan.RankProgram) {
