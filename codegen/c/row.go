@@ -113,7 +113,7 @@ func (p *printer) loop(t int, alone bool) {
 		if in.Op == "reduce" || in.Op == "acc" && p.scalar[n] {
 			name := fmt.Sprintf("v%d", n)
 			p.line("%s %s = %s;", scalar.RegType(in.DType), name, scalar.Identity(in))
-			reductions = append(reductions, map[string]string{"sum": "+", "prod": "*", "max": "max", "min": "min"}[in.Fn]+":"+name)
+			reductions = append(reductions, kir.ReductionOf(in.Fn).OpenMP+":"+name)
 			if scalar.Extreme(in) {
 				p.line("int n%d = 0;", n)
 				reductions = append(reductions, fmt.Sprintf("|:n%d", n))
@@ -180,8 +180,7 @@ func (p *printer) inst2(n, t int) {
 		p.line("const %s v%d = t%d[%s];", scalar.RegType(in.DType), n, n, p.flat())
 		return
 	case scalar.Extreme(in) && (in.Op == "reduce" || p.scalar[n]):
-		less := map[string]string{"max": "<", "min": ">"}[in.Fn]
-		p.line("v%d = v%d %s v%d ? v%d : v%d;", n, n, less, in.Args[0], in.Args[0], n)
+		p.line("v%d = v%d %s v%d ? v%d : v%d;", n, n, kir.ReductionOf(in.Fn).Beats, in.Args[0], in.Args[0], n)
 		p.line("n%d |= v%d != v%d;", n, in.Args[0], in.Args[0])
 		return
 	case in.Op == "reduce" || in.Op == "acc" && p.scalar[n]:

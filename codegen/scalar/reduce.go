@@ -2,6 +2,7 @@ package scalar
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/kir"
@@ -9,7 +10,10 @@ import (
 
 // Extreme reports whether in is a max or min over floats: its loop keeps the largest number and, apart from it,
 // whether there was a NaN, which the result must then be.
-func Extreme(in kir.Inst) bool { return (in.Fn == "max" || in.Fn == "min") && in.DType.IsFloat() }
+func Extreme(in kir.Inst) bool {
+	r := kir.ReductionOf(in.Fn)
+	return r != nil && r.Beats != "" && in.DType.IsFloat()
+}
 
 // Identity is the value that a reduction starts from.
 func Identity(in kir.Inst) string {
@@ -24,15 +28,7 @@ func Identity(in kir.Inst) string {
 
 // Combine prints one step of a reduction.
 func Combine(in kir.Inst, acc, x string) string {
-	switch in.Fn {
-	case "sum":
-		return acc + " + " + x
-	case "prod":
-		return acc + " * " + x
-	case "max":
-		return fmt.Sprintf("%s < %s || %s != %s ? %s : %s", acc, x, x, x, x, acc)
-	}
-	return fmt.Sprintf("%s > %s || %s != %s ? %s : %s", acc, x, x, x, x, acc)
+	return strings.NewReplacer("$x", acc, "$y", x).Replace(kir.ReductionOf(in.Fn).Step)
 }
 
 // Unrounded is the register to store as type d: the operand of a rounding to d, since storing rounds.

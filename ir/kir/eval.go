@@ -177,14 +177,9 @@ func Identity(fn string, d dtype.DType) Number {
 	return Number{}
 }
 
-// Combines is the function that combines two values of reduction fn; nil if there is no such reduction.
-func Combines(fn string) *Func { return Lookup(reductions[fn]) }
-
-var reductions = map[string]string{"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-
 // Combine is one step of reduction fn over values of type d.
 func Combine(fn string, d dtype.DType, x, y Number) Number {
-	return Combines(fn).Apply(d, d, false, x, y)
+	return ReductionOf(fn).Func().Apply(d, d, false, x, y)
 }
 
 // Buffer is what a param's memory holds: F of a float type, I of integers and bools.

@@ -90,6 +90,35 @@ var funcs = []Func{
 	{Name: "atanh", Args: 1, Takes: Floats, C: floats("atanhf($x)", "atanh($x)"), Cost: Dear, Float: f1(math.Atanh)},
 }
 
+// Reduction is a way in which many values become one, in a row ("reduce") or over rows ("acc"). Where they start is Identity.
+type Reduction struct {
+	Name   string
+	By     string // the function that combines two values
+	Step   string // C: the value $x so far with $y, NaN passed on
+	OpenMP string // what OpenMP calls it in a reduction clause
+	Beats  string // of max and min, C's operator: $x Beats $y when $y is taken; "" of sums
+}
+
+var reductions = []Reduction{
+	{Name: "sum", By: "add", Step: "$x + $y", OpenMP: "+"},
+	{Name: "prod", By: "mul", Step: "$x * $y", OpenMP: "*"},
+	{Name: "max", By: "max", Step: "$x < $y || $y != $y ? $y : $x", OpenMP: "max", Beats: "<"},
+	{Name: "min", By: "min", Step: "$x > $y || $y != $y ? $y : $x", OpenMP: "min", Beats: ">"},
+}
+
+// ReductionOf finds a reduction by name; nil if there is none.
+func ReductionOf(name string) *Reduction {
+	for i := range reductions {
+		if reductions[i].Name == name {
+			return &reductions[i]
+		}
+	}
+	return nil
+}
+
+// Func is the function that combines two values.
+func (r *Reduction) Func() *Func { return Lookup(r.By) }
+
 // floats, numbers and all are forms that some types share.
 func floats(f32, f64 string) Forms    { return Forms{F32: f32, F64: f64} }
 func numbers(float, int string) Forms { return Forms{F32: float, F64: float, Int: int, Uint: int} }

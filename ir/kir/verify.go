@@ -178,7 +178,7 @@ func (v *verifier) write(in Inst) error {
 }
 
 func (v *verifier) reduction(in Inst) error {
-	if Combines(in.Fn) == nil {
+	if ReductionOf(in.Fn) == nil {
 		return fmt.Errorf("there is no reduction %q", in.Fn)
 	}
 	if in.DType.IsSmallFloat() {

@@ -77,7 +77,7 @@ func (r reduction) eval(op *ir.Op, x *ir.Array) *ir.Array {
 	for _, d := range op.Attrs.(ReduceAttrs).Dims {
 		strides[d] = 0
 	}
-	combine, d, f, i := kir.Combines(r.op), out.Type.DType, make([]float64, 2), make([]int64, 2)
+	combine, d, f, i := kir.ReductionOf(r.op).Func(), out.Type.DType, make([]float64, 2), make([]int64, 2)
 	each(x.Type.Dims, func(index []int, flat int) {
 		switch to := dot(index, strides); {
 		case !seen[to]:
