@@ -22,7 +22,7 @@ func Run(c *pass.Context) error {
 		return nil
 	}
 	for _, f := range c.Module.Funcs {
-		j := &joiner{on: on, groups: map[int]group.Group{}, out: []ir.Call{}, number: map[int]int{}}
+		j := &joiner{c: c, on: on, groups: map[int]group.Group{}, out: []ir.Call{}, number: map[int]int{}}
 		for _, g := range group.List(f) {
 			j.groups[g.ID] = g
 		}
@@ -78,6 +78,7 @@ type batch struct {
 
 // joiner goes through the calls of a function.
 type joiner struct {
+	c      *pass.Context
 	on     target.Joiner
 	groups map[int]group.Group
 	open   []*batch    // in the order in which they will run: a later one may need what an earlier one makes
@@ -145,6 +146,9 @@ func (j *joiner) add(c ir.Call, key string, inOrder bool, t touched) {
 		if o.conflicts(&t) { // what runs before o must not need it
 			break
 		}
+	}
+	if to != nil && !j.c.May(slices.Concat(c.Work[0].Write, []*ir.Value{nil})[0], "it is launched with others of its kind") {
+		to = nil
 	}
 	if to == nil {
 		to = &batch{key: key}
