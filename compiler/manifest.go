@@ -36,7 +36,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 	out := &abi.Manifest{Version: abi.Version, Gtc: build.Version, Model: filepath.Base(o.Model), ModelSum: sum, Target: o.Pass.Traits().Name,
 		Ranks: m.Mesh.Ranks(), Options: o.Flags, Train: trainInfo(o, m, results[0].Context.Loss), Outputs: results[0].Outputs, Abstract: o.Import.Abstract, Files: map[string]string{}}
 	for name, text := range src.Files {
-		out.Files["prog0/"+name] = sourceSum(text)
+		out.Files["prog0/"+name] = SourceSum(text)
 	}
 	for _, a := range m.Mesh.Axes {
 		if a.Name != mesh.TimeAxis {
@@ -59,7 +59,7 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 			out.Programs = append(out.Programs, program(r, c, src))
 			markAhead(out.Programs[len(out.Programs)-1].Tensors, r.ahead)
 		}
-		hash := programsHash(src.Files, out, out.Programs[first:])
+		hash := ProgramsHash(src.Files, out, out.Programs[first:])
 		for i := range out.Programs[first:] {
 			out.Programs[first+i].Hash = hash
 		}
@@ -82,9 +82,9 @@ func program(r *Result, c *pass.Context, src *rank.Source) abi.Program {
 	return p
 }
 
-// programsHash covers what the ranks of a job must agree on: the code of the programs' package, the mesh, and all that the
+// ProgramsHash covers what the ranks of a job must agree on: the code of the programs' package, the mesh, and all that the
 // manifest says of the programs.
-func programsHash(files map[string][]byte, m *abi.Manifest, programs []abi.Program) string {
+func ProgramsHash(files map[string][]byte, m *abi.Manifest, programs []abi.Program) string {
 	h := sha256.New()
 	for _, n := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintf(h, "%s %d\n", n, len(files[n]))
@@ -100,8 +100,8 @@ func programsHash(files map[string][]byte, m *abi.Manifest, programs []abi.Progr
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// sourceSum is the hash of one source, in hex.
-func sourceSum(text []byte) string {
+// SourceSum is the hash of one source, in hex.
+func SourceSum(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }

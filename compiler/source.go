@@ -10,11 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/passes/pass"
-	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Names within a compiled folder of what it was compiled from: the model's file, external data beside it under
@@ -139,60 +137,16 @@ func copyTo(out io.Writer, in io.Reader) error {
 	return err
 }
 
-// Folder is a compiled folder that is read back.
-type Folder struct {
-	Dir      string
-	Manifest *abi.Manifest
-}
-
-// OpenFolder reads gtc.json of a compiled folder. The error says what is wrong with the folder.
-func OpenFolder(dir string) (*Folder, error) {
-	path := filepath.Join(dir, build.Marker)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, Input(fmt.Errorf("%s is not a folder made by gtc compile: it has no %s", dir, build.Marker))
-	}
-	if err != nil {
-		return nil, Input(err)
-	}
-	f := &Folder{Dir: dir, Manifest: &abi.Manifest{}}
-	if err := json.Unmarshal(text, f.Manifest); err != nil {
-		return nil, Input(fmt.Errorf("%s is damaged: %w", path, err))
-	}
-	if f.Manifest.Version != abi.Version {
-		return nil, Input(fmt.Errorf("%s has format version %d, and this gtc reads version %d: compile the model again", path, f.Manifest.Version, abi.Version))
-	}
-	return f, nil
-}
-
-// Binaries lists the program of each rank. The error says that they are not built.
-func (f *Folder) Binaries() ([]string, error) {
-	ranks := filepath.Join(f.Dir, "bin", build.Command) // where there can be no links: launchers tell a rank its number
-	_, notBuilt := os.Stat(ranks)
-	var bins []string
-	for r := range max(1, f.Manifest.Ranks) {
-		bin := build.RankBinary(f.Dir, r)
-		if _, err := os.Stat(bin); err != nil {
-			if notBuilt != nil {
-				return nil, Input(fmt.Errorf("%s is not built: compile without --no-build, or run go build -o bin/ ./cmd/... in %s", bin, f.Dir))
-			}
-			bin = ranks
-		}
-		bins = append(bins, bin)
-	}
-	return bins, nil
-}
-
-// Options are those that the folder was compiled with, on the copy of the model that it keeps.
-func (f *Folder) Options() (*Options, error) {
-	dir := filepath.Join(f.Dir, sourceDir)
-	text, err := os.ReadFile(filepath.Join(dir, sourceOptions))
+// KeptSource reads back what keepSource left in the folder dir: the options to compile the copy of the model again.
+func KeptSource(dir string) (*Options, error) {
+	in := filepath.Join(dir, sourceDir)
+	text, err := os.ReadFile(filepath.Join(in, sourceOptions))
 	if err != nil {
 		return nil, Input(fmt.Errorf("the compiled folder was made without its model: %w", err))
 	}
 	var s source
 	if err := json.Unmarshal(text, &s); err != nil || !filepath.IsLocal(s.Model) {
-		return nil, Input(fmt.Errorf("%s is damaged: %w", filepath.Join(dir, sourceOptions), err))
+		return nil, Input(fmt.Errorf("%s is damaged: %w", filepath.Join(in, sourceOptions), err))
 	}
-	return &Options{Model: filepath.Join(dir, s.Model), Import: s.Import, Pass: s.Pass, Out: f.Dir, Flags: f.Manifest.Options}, nil
+	return &Options{Model: filepath.Join(in, s.Model), Import: s.Import, Pass: s.Pass, Out: dir}, nil
 }

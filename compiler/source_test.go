@@ -33,7 +33,7 @@ func TestKeepExternal(t *testing.T) {
 	write(filepath.Join(from, "out.bin"), "overwritten")
 	for name, want := range map[string]string{
 		"sub/w.bin": "", "./sub/../sub/w.bin": "", "link": "path escapes", "out.bin": "path escapes",
-		"options.json": "may not be called", "sub/../OPTIONS.json": "may not be called", "model.onnx": "may not be called",
+		"options.json": "keeps another file by that name", "sub/../OPTIONS.json": "keeps another file by that name", "model.onnx": "keeps another file by that name",
 		"../secret": "path escapes", "sub": "not a regular file", "absent": "no such file",
 	} {
 		err := keepExternal(to, from, []string{name}, "model.onnx")

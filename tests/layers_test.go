@@ -70,7 +70,7 @@ gtc   codegen/image
 test  codegen/codegentest
 gtc   compiler/proof
 gtc   compiler
-gtc   compiler/timeline
+gtc   compiler/folder compiler/timeline
 gtc   compiler/volume
 gtc   compiler/explain
 
@@ -119,7 +119,7 @@ const crossings = "runtime/abi runtime/safetensors runtime/npz runtime/printable
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
 // belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of
 // rank programs, both printed in the help.
-const commands = "runtime/printable . compiler compiler/bisect compiler/check compiler/gpus compiler/explain compiler/export compiler/timeline compiler/volume passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
+const commands = "runtime/printable . compiler compiler/folder compiler/bisect compiler/check compiler/gpus compiler/explain compiler/export compiler/timeline compiler/volume passes passes/pass passes/optimizer ir ir/cost ir/ops frontend/onnx " +
 	"distributed/launch distributed/schedule distributed/topo runtime/abi runtime/train"
 
 const modulePath = "github.com/gtc-compiler/gtc"

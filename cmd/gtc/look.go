@@ -12,6 +12,7 @@ import (
 	gtc "github.com/gtc-compiler/gtc"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/explain"
+	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -201,7 +202,7 @@ one rank sends in a training step, by axis and kind.`,
 			return err
 		}
 		if st != nil && st.IsDir() {
-			f, err := compiler.OpenFolder(args[0])
+			f, err := folder.Open(args[0])
 			if err != nil {
 				return err
 			}
@@ -235,7 +236,7 @@ func unreadByExplain(fs *pflag.FlagSet, plan, folder bool) (err error) {
 
 // explainPlan is gtc explain --plan.
 func explainPlan(w io.Writer, dir string, machine *machineFlags, asJSON bool) error {
-	f, err := compiler.OpenFolder(dir)
+	f, err := folder.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/gtc-compiler/gtc/distributed/launch"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/train"
@@ -36,7 +36,7 @@ Flags of the ranks:
 		},
 	}
 	run := command(func(cmd *cobra.Command, args []string) error {
-		f, err := compiler.OpenFolder(args[0])
+		f, err := folder.Open(args[0])
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/gtc-compiler/gtc/compiler/timeline"
 	pipeline "github.com/gtc-compiler/gtc/distributed/schedule"
 	"github.com/gtc-compiler/gtc/distributed/topo"
@@ -143,7 +144,7 @@ func (s *scheduleFlagSet) drawing(fs *pflag.FlagSet, args []string) (*timeline.D
 			return nil, compiler.Input(fmt.Errorf("--%s has no effect on a compiled folder: it was decided when the folder was compiled", name))
 		}
 	}
-	f, err := compiler.OpenFolder(args[0])
+	f, err := folder.Open(args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func (s *scheduleFlagSet) drawing(fs *pflag.FlagSet, args []string) (*timeline.D
 	if !(s.machine.gflops > 0) {
 		return nil, compiler.Input(fmt.Errorf("--gflops must be positive"))
 	}
-	d, err := timeline.Folder(f.Manifest, timeline.Machine{Topology: t, Flops: s.machine.gflops * 1e9})
+	d, err := timeline.Plan(f.Manifest, timeline.Machine{Topology: t, Flops: s.machine.gflops * 1e9})
 	return d, compiler.Input(err)
 }
 

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/spf13/cobra"
 )
 
@@ -24,7 +24,7 @@ Exit codes: 0 proven, 1 a fault was found, 2 the folder cannot be read.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	completions(cmd)
 	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
-		f, err := compiler.OpenFolder(args[0])
+		f, err := folder.Open(args[0])
 		if err != nil {
 			return err
 		}

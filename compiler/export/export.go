@@ -13,6 +13,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -118,7 +119,7 @@ func formatOf(o *Options) (string, error) {
 }
 
 // resolve finds the compiled folder, if there is one, and where its tensors are.
-func resolve(o *Options) (*compiler.Folder, string, error) {
+func resolve(o *Options) (*folder.Folder, string, error) {
 	dir := filepath.Clean(o.Source)
 	if st, err := os.Stat(dir); err != nil {
 		return nil, "", err
@@ -137,13 +138,13 @@ func resolve(o *Options) (*compiler.Folder, string, error) {
 		}
 		for _, up := range []string{filepath.Dir(abs), filepath.Dir(filepath.Dir(abs))} {
 			if isFolder(up) {
-				f, err := compiler.OpenFolder(up)
+				f, err := folder.Open(up)
 				return f, from, err
 			}
 		}
 		return nil, from, nil
 	}
-	f, err := compiler.OpenFolder(dir)
+	f, err := folder.Open(dir)
 	if err != nil {
 		return nil, "", err
 	}
@@ -166,7 +167,7 @@ func isFolder(dir string) bool {
 }
 
 // load reads parameters and buffers from a checkpoint or a weights file. done gives the file back.
-func load(f *compiler.Folder, from string) (tensors []safetensors.Tensor, step int64, done func(), err error) {
+func load(f *folder.Folder, from string) (tensors []safetensors.Tensor, step int64, done func(), err error) {
 	if strings.HasSuffix(from, ".safetensors") {
 		w, err := safetensors.Open(from)
 		if err != nil {
@@ -205,7 +206,7 @@ func load(f *compiler.Folder, from string) (tensors []safetensors.Tensor, step i
 }
 
 // kept reports whether a tensor belongs to the model: not the optimizer's, not a constant of the program.
-func kept(f *compiler.Folder, name string) bool {
+func kept(f *folder.Folder, name string) bool {
 	if f == nil {
 		return name != "step" && name != pass.EmptySteps && name != onnx.NoiseSeed && !strings.HasPrefix(name, pass.LossScale) && !strings.HasPrefix(name, "optim/") && !strings.HasPrefix(name, "const/")
 	}
@@ -221,7 +222,7 @@ func kept(f *compiler.Folder, name string) bool {
 
 // hasAdapters refuses flag, --merge-lora or --format peft, where there are no adapters: those that a model brings along are
 // parameters of its own.
-func hasAdapters(f *compiler.Folder, flag string) error {
+func hasAdapters(f *folder.Folder, flag string) error {
 	if f == nil {
 		return compiler.Input(fmt.Errorf("%s needs the compiled folder, which holds the weights below the adapters", flag))
 	}
@@ -236,7 +237,7 @@ func hasAdapters(f *compiler.Folder, flag string) error {
 }
 
 // merge gives the parameters of the model with the adapters among tensors added to the weights below them.
-func merge(f *compiler.Folder, tensors []safetensors.Tensor) ([]safetensors.Tensor, error) {
+func merge(f *folder.Folder, tensors []safetensors.Tensor) ([]safetensors.Tensor, error) {
 	opt, err := f.Options()
 	if err != nil {
 		return nil, err
@@ -267,7 +268,7 @@ func merge(f *compiler.Folder, tensors []safetensors.Tensor) ([]safetensors.Tens
 }
 
 // writeONNX puts the tensors into the model that the folder keeps, and notes in rep what it still draws.
-func writeONNX(f *compiler.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
+func writeONNX(f *folder.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
 	opt, err := f.Options()
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
@@ -30,7 +31,7 @@ type adapterConfig struct {
 }
 
 // writePEFT writes the adapters among tensors as the folder that PeftModel.from_pretrained reads.
-func writePEFT(f *compiler.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
+func writePEFT(f *folder.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
 	if o.MergeLoRA {
 		return compiler.Input(errors.New("--merge-lora and --format peft exclude each other: merged adapters are gone"))
 	}

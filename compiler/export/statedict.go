@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
@@ -22,7 +23,7 @@ func (r *Report) count(tensors []safetensors.Tensor) {
 
 // writeStateDict writes tensors as what load_state_dict takes: beside them the other names of tied ones, each with its own
 // contents (the package safetensors gives every name a tensor of its own), and what the module has and nothing updates.
-func writeStateDict(f *compiler.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
+func writeStateDict(f *folder.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
 	meta := map[string]string{"format": "pt"}
 	if f != nil {
 		m, lora, err := imported(f)
@@ -48,7 +49,7 @@ func writeStateDict(f *compiler.Folder, tensors []safetensors.Tensor, o *Options
 }
 
 // imported is the model that the folder keeps, nil when it keeps none, and whether it trains adapters.
-func imported(f *compiler.Folder) (m *onnx.Model, lora bool, err error) {
+func imported(f *folder.Folder) (m *onnx.Model, lora bool, err error) {
 	opt, err := f.Options()
 	if err != nil {
 		return nil, false, nil

@@ -133,7 +133,7 @@ func TestFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Folder(plan(t), Machine{Topology: top, Flops: 1e9})
+	d, err := Plan(plan(t), Machine{Topology: top, Flops: 1e9})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestFolder(t *testing.T) {
 	}
 	m := plan(t)
 	m.Programs[1].Actions = m.Programs[1].Actions[1:]
-	if _, err := Folder(m, Machine{Flops: 1e9}); err == nil {
+	if _, err := Plan(m, Machine{Flops: 1e9}); err == nil {
 		t.Error("a folder without an action was drawn")
 	}
 	for name, edit := range map[string]func(*abi.Manifest){
@@ -160,12 +160,12 @@ func TestFolder(t *testing.T) {
 	} {
 		m := plan(t)
 		edit(m)
-		if _, err := Folder(m, Machine{Flops: 1e9}); err == nil || !strings.Contains(err.Error(), "gtc verify checks a folder") {
+		if _, err := Plan(m, Machine{Flops: 1e9}); err == nil || !strings.Contains(err.Error(), "gtc verify checks a folder") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	m.Mesh[0].Name = "tp"
-	if _, err := Folder(m, Machine{Flops: 1e9}); err == nil || !strings.Contains(err.Error(), "without --pp") {
+	if _, err := Plan(m, Machine{Flops: 1e9}); err == nil || !strings.Contains(err.Error(), "without --pp") {
 		t.Errorf("without a pipeline: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/export"
+	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/gtc-compiler/gtc/distributed/launch"
 	gtconnx "github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
@@ -145,7 +146,7 @@ func (g *Graph) compile(ctx context.Context, dir string, model []byte, opt pass.
 
 // start runs the program of a folder to its end.
 func (g *Graph) start(ctx context.Context, dir string, args ...string) error {
-	f, err := compiler.OpenFolder(filepath.Join(dir, "out"))
+	f, err := folder.Open(filepath.Join(dir, "out"))
 	if err != nil {
 		return err
 	}

@@ -31,9 +31,9 @@ func action(name string) (k schedule.Kind, chunk int, ok bool) {
 	return k, chunk, ok && err == nil && chunk >= 0
 }
 
-// Folder lays out what the ranks of a compiled folder do, with times in ms that are predicted: operations at m.Flops and
+// Plan lays out what the ranks of a compiled folder do, with times in ms that are predicted: operations at m.Flops and
 // the collectives within a function at the topology's speeds. The error says that there is no pipeline.
-func Folder(plan *abi.Manifest, m Machine) (*Drawing, error) {
+func Plan(plan *abi.Manifest, m Machine) (*Drawing, error) {
 	stages := 1
 	for _, a := range plan.Mesh {
 		if a.Name == "pp" {

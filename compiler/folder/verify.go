@@ -1,4 +1,4 @@
-package compiler
+package folder
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/codegen/build"
+	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/proof"
 	"github.com/gtc-compiler/gtc/kernels/cpu"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -37,7 +38,7 @@ const (
 func (f *Folder) Verify() (*Verification, error) {
 	v := &Verification{Folder: f.Dir, Faults: []string{}}
 	if len(f.Manifest.Programs) == 0 || len(f.Manifest.RankProgram) == 0 {
-		return nil, Input(fmt.Errorf("%s has no programs", f.Dir))
+		return nil, compiler.Input(fmt.Errorf("%s has no programs", f.Dir))
 	}
 	var packages []string
 	for _, p := range f.Manifest.Programs {
@@ -63,16 +64,16 @@ func (f *Folder) Verify() (*Verification, error) {
 // verifyPackage compares one package with the plan.
 func (f *Folder) verifyPackage(name string) ([]string, error) {
 	if !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) {
-		return nil, Input(fmt.Errorf("%s names a package %q", build.Marker, name))
+		return nil, compiler.Input(fmt.Errorf("%s names a package %q", build.Marker, name))
 	}
 	dir := filepath.Join(f.Dir, name)
 	files, err := readFiles(dir)
 	if err != nil {
-		return nil, Input(err)
+		return nil, compiler.Input(err)
 	}
 	plan, err := os.ReadFile(filepath.Join(f.Dir, build.Marker))
 	if err != nil {
-		return nil, Input(err)
+		return nil, compiler.Input(err)
 	}
 	var faults []string
 	if !bytes.Equal(files[planFile], plan) {
@@ -80,7 +81,7 @@ func (f *Folder) verifyPackage(name string) ([]string, error) {
 	}
 	on, err := pass.TargetOf(f.Manifest.Target)
 	if err != nil {
-		return nil, Input(fmt.Errorf("%s: target %q is unknown", build.Marker, f.Manifest.Target))
+		return nil, compiler.Input(fmt.Errorf("%s: target %q is unknown", build.Marker, f.Manifest.Target))
 	}
 	if !on.Traits().Device && string(files[headerFile]) != cpu.MathHeader {
 		faults = append(faults, fmt.Sprintf("%s/%s is not that of this gtc", name, headerFile))
@@ -127,7 +128,7 @@ func (f *Folder) changed(pkg string, files map[string][]byte) []string {
 	}
 	for name, text := range files {
 		switch path := pkg + "/" + name; sums[path] {
-		case sourceSum(text):
+		case compiler.SourceSum(text):
 		case "":
 			faults = append(faults, path+" is not of this plan: gtc did not write it")
 		default:
@@ -147,7 +148,7 @@ func (f *Folder) hashed(files map[string][]byte) bool {
 	}
 	for first := 0; first < len(m.Programs); first += each {
 		list := m.Programs[first:min(first+each, len(m.Programs))]
-		want := programsHash(files, m, list)
+		want := compiler.ProgramsHash(files, m, list)
 		if slices.ContainsFunc(list, func(p abi.Program) bool { return p.Hash != want }) {
 			return false
 		}
