@@ -25,7 +25,7 @@ both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cp
 both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib
 
 run   runtime/mem runtime/trace runtime/device runtime/device/cuda/driver distributed/comm
-test  distributed/comm/commtest
+test  distributed/comm/commtest runtime/device/devicetest
 run   distributed/comm/mpi distributed/comm/nccl runtime/device/cuda runtime/device/cpu
 run   runtime/data runtime/ckpt
 run   runtime/train/program

@@ -170,7 +170,7 @@ func main() { train.Ranks(prog0.Programs) }
 
 // unvendored are folders of the run-time that only tests need, and forGPUs those that only programs for GPUs do.
 var (
-	unvendored = []string{"testdata", "commtest"}
+	unvendored = []string{"testdata", "commtest", "devicetest"}
 	forGPUs    = []string{"distributed/comm/nccl", "runtime/device/cuda", "runtime/dynlib", "runtime/nvrtc"}
 )
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
+	"github.com/gtc-compiler/gtc/runtime/device/devicetest"
 )
 
 // TestDevice: the arena is in this process's memory and begins as zeros; every method has done its work when it returns; a call
@@ -62,4 +63,14 @@ func TestDevice(t *testing.T) {
 	if _, err := Open(nil, device.Options{ArenaBytes: -1}); err == nil {
 		t.Error("an arena of less than nothing")
 	}
+}
+
+// TestConforms: the processor does what every device does.
+func TestConforms(t *testing.T) {
+	dev, err := Open(nil, device.Options{ArenaBytes: devicetest.Arena})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	devicetest.Run(t, dev)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
 	"github.com/gtc-compiler/gtc/runtime/device/cuda/driver"
+	"github.com/gtc-compiler/gtc/runtime/device/devicetest"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
 )
 
@@ -97,6 +98,9 @@ func must(t *testing.T, errs ...error) {
 		t.Fatal(err)
 	}
 }
+
+// TestConforms: the driver's stand-in does what every device does.
+func TestConforms(t *testing.T) { devicetest.Run(t, opened(t, devicetest.Arena)) }
 
 func TestArenaAndLaunches(t *testing.T) {
 	d := opened(t, 8192)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gtc-compiler/gtc/runtime/device"
+	"github.com/gtc-compiler/gtc/runtime/device/devicetest"
 	"github.com/gtc-compiler/gtc/runtime/train/program"
 	"github.com/gtc-compiler/gtc/runtime/train/ranks"
 )
@@ -46,6 +48,16 @@ func TestDeviceAgrees(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFakeConforms: the fake is a device like any other.
+func TestFakeConforms(t *testing.T) {
+	d, err := fakeProgram(&program.Program{}, nil).Device.Open(nil, device.Options{ArenaBytes: devicetest.Arena})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	devicetest.Run(t, d)
 }
 
 // A device that records no graphs goes on without, and says so.
