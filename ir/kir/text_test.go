@@ -168,6 +168,7 @@ func kernels(t testing.TB) []string {
 // lets through.
 func FuzzText(f *testing.F) {
 	f.Add(example)
+	f.Add("kernel [1, row 1] chunks=1 work=0\n  p0: f16[0] align=0\n  p1: f32[1] align=0\n  v0 = load p1[i0 + i1] : f32 elem\n") // a buffer of nothing
 	for _, text := range kernels(f) {
 		f.Add(text)
 	}
