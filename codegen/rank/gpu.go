@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dave/jennifer/jen"
+
+	gpuprint "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
@@ -33,8 +36,9 @@ type Kernel struct {
 	Loc     string   // of the first op that calls it
 }
 
-// gpu is the generator's part for programs that run on a GPU.
+// gpu prints programs whose kernels are launched on a GPU.
 type gpu struct {
+	g      *generator
 	target Target
 	number map[string]int // headers and text without name -> the kernel's number
 	list   []Kernel
@@ -44,15 +48,15 @@ type gpu struct {
 const maxParams = 4096
 
 // launches are those of plan's kernels on the pointers args. Equal kernels are one, whoever launches them.
-func (g *generator) launches(kernels []cuda.Kernel, args []arg, loc string) ([]abi.Launch, error) {
+func (d *gpu) launches(kernels []cuda.Kernel, args []arg, loc string) ([]abi.Launch, error) {
 	var list []abi.Launch
 	for _, k := range kernels {
 		if n := 8 * len(k.Args); n > maxParams {
 			return nil, fmt.Errorf("BUG: kernel %s of %s has %d bytes of parameters, CUDA allows %d", k.Name, loc, n, maxParams)
 		}
-		l := abi.Launch{Kernel: g.gpu.kernel(k, loc), Grid: k.Grid, Block: k.Block, Shared: k.Shared, Table: k.Table, Refs: k.Refs}
+		l := abi.Launch{Kernel: d.kernel(k, loc), Grid: k.Grid, Block: k.Block, Shared: k.Shared, Table: k.Table, Refs: k.Refs}
 		for _, r := range k.Args {
-			l.Args = append(l.Args, g.pointer(r, args))
+			l.Args = append(l.Args, d.pointer(r, args))
 		}
 		list = append(list, l)
 	}
@@ -75,10 +79,10 @@ func ownLaunches(calls []call) []abi.Launch {
 }
 
 // pointer is where r points: an offset in the arena, or one of abi's special arguments.
-func (g *generator) pointer(r cuda.Ref, args []arg) int {
+func (d *gpu) pointer(r cuda.Ref, args []arg) int {
 	switch {
 	case r.Arg == cuda.Workspace:
-		return g.plan.Workspace + r.Offset
+		return d.g.plan.Workspace + r.Offset
 	case r.Arg < 0:
 		return r.Arg
 	case args[r.Arg].null:
@@ -105,9 +109,9 @@ func (d *gpu) kernel(k cuda.Kernel, loc string) int {
 // named puts the name into the text of a kernel, which has NAME in its place.
 func named(text, name string) string { return strings.Replace(text, "NAME(", name+"(", 1) }
 
-// gpuTemplate makes cl, a call of a template with its pointers and integers, one of the template's kernels for GPUs.
-func (g *generator) gpuTemplate(op *ir.Op, impl kir.Impl, cl *call) error {
-	c := cuda.Call(g.gpu.target.Options.Call(op, impl))
+// template makes cl, a call of a template with its pointers and integers, one of the template's kernels for GPUs.
+func (d *gpu) template(op *ir.Op, impl kir.Impl, cl *call) error {
+	c := cuda.Call(d.target.Options.Call(op, impl))
 	c.Ints = cl.ints
 	for _, a := range cl.args {
 		c.Align = append(c.Align, alignment(a))
@@ -116,23 +120,23 @@ func (g *generator) gpuTemplate(op *ir.Op, impl kir.Impl, cl *call) error {
 	if err != nil {
 		return ir.Errorf(op.Loc, "%v", err)
 	}
-	number := func(n int) int { return g.pointer(cuda.Ref{Arg: n}, cl.args) }
-	launches, err := g.launches(plan.Kernels, cl.args, cl.loc)
+	number := func(n int) int { return d.pointer(cuda.Ref{Arg: n}, cl.args) }
+	launches, err := d.launches(plan.Kernels, cl.args, cl.loc)
 	if err != nil {
 		return err
 	}
 	switch {
-	case plan.Product != nil && g.gpu.target.Options.Reproducible: // a library sums in an order of its own
+	case plan.Product != nil && d.target.Options.Reproducible: // a library sums in an order of its own
 		cl.launches = launches[:len(launches)-plan.Product.OwnSums]
 	case plan.Product != nil:
 		p := *plan.Product
 		p.A, p.B, p.C, p.Bias, p.Add, p.Aux = number(p.A), number(p.B), number(p.C), number(p.Bias), number(p.Add), number(p.Aux)
-		p.Workspace, p.WorkBytes, p.Own = g.plan.Workspace, g.plan.WorkBytes, launches
+		p.Workspace, p.WorkBytes, p.Own = d.g.plan.Workspace, d.g.plan.WorkBytes, launches
 		cl.product = &p
 	case plan.Convolution != nil:
 		p := *plan.Convolution
 		p.A, p.B, p.C, p.Bias = number(p.A), number(p.B), number(p.C), number(p.Bias)
-		p.Workspace, p.WorkBytes, p.Own = g.plan.Workspace, g.plan.WorkBytes, launches
+		p.Workspace, p.WorkBytes, p.Own = d.g.plan.Workspace, d.g.plan.WorkBytes, launches
 		cl.convolution = &p
 	default:
 		cl.launches = launches
@@ -174,3 +178,46 @@ func Includes(kernels []Kernel) []string {
 	list = slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == "gtc.cuh" })
 	return append([]string{"gtc.cuh"}, list...)
 }
+
+// fused prints the launches of generated kernels.
+func (d *gpu) fused(cl *call) error {
+	var kernels []cuda.Kernel
+	var work int
+	var err error
+	switch {
+	case len(cl.kernels) == 1:
+		kernels, work, err = gpuprint.Kernels(cl.describe, cl.kernels[0].Kernel)
+	case cl.inOrder:
+		kernels, err = gpuprint.InOrder("numbers", cl.kernels)
+		cl.args = nil
+	default:
+		kernels, work, err = gpuprint.Many(cl.describe, cl.kernels)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", cl.loc, err)
+	}
+	if work > d.g.plan.WorkBytes {
+		return fmt.Errorf("BUG: %s needs %d bytes of workspace for %s, the plan has %d", cl.describe, work, valueNames(cl.out), d.g.plan.WorkBytes)
+	}
+	if cl.launches, err = d.launches(kernels, cl.args, cl.loc); err != nil {
+		return err
+	}
+	cl.fn = d.list[cl.launches[0].Kernel].Name
+	cl.name = valueNames(cl.out) + " = " + cl.fn
+	return nil
+}
+
+// files adds the kernels' text.
+func (d *gpu) files(_ string, src *Source, _ []Program) error {
+	src.Files["kernels.cu"], src.GPU, src.Kernels = d.kernelsText(), d.list, len(d.list)
+	return nil
+}
+
+// declare declares the device and what is compiled for it, and links its collectives.
+func (d *gpu) declare(f *jen.File, _ []Program) {
+	f.Anon(ncclPath)
+	d.printDevice(f)
+}
+
+// field is the program's device.
+func (d *gpu) field() jen.Code { return jen.Id("Device").Op(":").Id("gpu") }

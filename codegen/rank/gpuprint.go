@@ -16,15 +16,15 @@ const (
 	ncclPath   = "github.com/gtc-compiler/gtc/distributed/comm/nccl"
 )
 
-// work is the field of a call that says what the GPU does.
-func work(c call) jen.Code {
+// work says what the GPU does.
+func (d *gpu) work(c *call) []jen.Code {
 	switch {
 	case c.product != nil:
-		return jen.Id("Product").Op(":").Op("&").Qual(abiPath, "Product").Values(product(c.product)...)
+		return []jen.Code{jen.Id("Product").Op(":").Op("&").Qual(abiPath, "Product").Values(product(c.product)...)}
 	case c.convolution != nil:
-		return jen.Id("Convolution").Op(":").Op("&").Qual(abiPath, "Convolution").Values(convolution(c.convolution)...)
+		return []jen.Code{jen.Id("Convolution").Op(":").Op("&").Qual(abiPath, "Convolution").Values(convolution(c.convolution)...)}
 	}
-	return jen.Id("Launches").Op(":").Add(launchList(c.launches))
+	return []jen.Code{jen.Id("Launches").Op(":").Add(launchList(c.launches))}
 }
 
 func launchList(list []abi.Launch) jen.Code {

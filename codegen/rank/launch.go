@@ -17,7 +17,7 @@ type launchers struct {
 }
 
 // launcher gives the name of the launcher for c, and c's At, of which ptrs are offsets.
-func (g *generator) launcher(c call) (name string, at []int, ptrs int) {
+func (h *host) launcher(c call) (name string, at []int, ptrs int) {
 	var key strings.Builder
 	fmt.Fprint(&key, c.fn, c.status, len(c.ints), c.floats)
 	for _, a := range c.args {
@@ -28,11 +28,11 @@ func (g *generator) launcher(c call) (name string, at []int, ptrs int) {
 	}
 	ptrs = len(at)
 	at = append(at, c.ints...)
-	name, ok := g.launch.names[key.String()]
+	name, ok := h.launch.names[key.String()]
 	if !ok {
-		name = g.launch.name(c)
-		g.launch.names[key.String()] = name
-		g.launch.code = append(g.launch.code, launcherCode(name, c))
+		name = h.launch.name(c)
+		h.launch.names[key.String()] = name
+		h.launch.code = append(h.launch.code, launcherCode(name, c))
 	}
 	return name, at, ptrs
 }
@@ -83,14 +83,14 @@ func launcherCode(name string, c call) jen.Code {
 }
 
 // printLaunchers prints all launchers, the only code of the package.
-func (g *generator) printLaunchers(pkg string) ([]byte, error) {
+func (h *host) printLaunchers(pkg string) ([]byte, error) {
 	f := jen.NewFile(pkg)
 	f.HeaderComment(header)
-	if len(g.names) > 0 {
-		f.CgoPreamble(g.preamble())
+	if len(h.names) > 0 {
+		f.CgoPreamble(h.preamble())
 	}
 	f.Comment("Launchers: b is the arena, at the offsets of operands in it, then sizes. They return -1, or the first row that was refused.")
-	for _, code := range g.launch.code {
+	for _, code := range h.launch.code {
 		f.Line()
 		f.Add(code)
 	}
@@ -100,9 +100,9 @@ func (g *generator) printLaunchers(pkg string) ([]byte, error) {
 }
 
 // preamble declares the kernels to cgo and tells it that they keep no pointers and call no Go.
-func (g *generator) preamble() string {
+func (h *host) preamble() string {
 	var b strings.Builder
-	for _, n := range g.names {
+	for _, n := range h.names {
 		fmt.Fprintf(&b, "#cgo noescape %s\n#cgo nocallback %s\n", n, n)
 	}
 	return b.String() + `#include "kernels.h"`

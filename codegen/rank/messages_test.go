@@ -11,6 +11,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/schedule"
+	"github.com/gtc-compiler/gtc/target/cpu"
 )
 
 // stage is one stage's forward and backward: what fwd.0 received, bwd.0 sends on, seen in other dims.
@@ -39,7 +40,8 @@ func calls(t *testing.T, text string) (*ir.Func, []call, error) {
 			t.Fatal(err)
 		}
 	}
-	g := &generator{m: m, plan: c.Plan, kernels: map[string]string{}, params: map[string]int{}, launch: launchers{names: map[string]string{}, count: map[string]int{}}}
+	g := &generator{m: m, plan: c.Plan}
+	g.machine = newHost(g, cpu.Target)
 	list, err := g.function(m.Func("bwd.0"))
 	return m.Func("bwd.0"), list, err
 }

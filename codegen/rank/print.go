@@ -72,18 +72,8 @@ func (g *generator) printCall(c call) jen.Code {
 	}
 	if c.comm != nil {
 		fields = append(fields, jen.Id("Comm").Op(":").Op("&").Qual(trainPath, "Comm").Values(printComm(c.comm)...))
-	} else if g.gpu != nil {
-		fields = append(fields, work(c))
 	} else {
-		launcher, at, ptrs := g.launcher(c)
-		fields = append(fields, jen.Id("Run").Op(":").Id(launcher), jen.Id("At").Op(":").Index().Int().ValuesFunc(func(v *jen.Group) {
-			for _, n := range at {
-				v.Lit(n)
-			}
-		}))
-		if g.stash {
-			fields = append(fields, keyed("Ptrs", ptrs))
-		}
+		fields = append(fields, g.machine.work(&c)...)
 	}
 	fields = append(fields, jen.Id("Out").Op(":").Index().Qual(trainPath, "Span").ValuesFunc(func(v *jen.Group) {
 		for _, o := range c.out {
@@ -124,16 +114,10 @@ func (g *generator) printPrograms(pkg string, programs []Program) []byte {
 	f := jen.NewFile(pkg)
 	f.HeaderComment(header)
 	f.PackageComment(fmt.Sprintf("Package %s is what ranks run: what each function calls, on which part of the arena.", pkg))
-	if g.host != nil {
-		f.CgoPreamble(g.host.Build(strict(programs)) + "#include \"kernels.h\"")
-	}
 	f.Anon("embed")
 	f.Comment("// plan is gtc.json, the same for every rank.\n//\n//go:embed plan.json")
 	f.Var().Id("plan").Index().Byte()
-	if g.gpu != nil {
-		f.Anon(ncclPath)
-		g.gpu.printDevice(f)
-	}
+	g.machine.declare(f, programs)
 	for _, p := range programs {
 		g.printProgram(f, p)
 	}
@@ -155,11 +139,6 @@ func strict(programs []Program) bool {
 }
 
 func (g *generator) printProgram(f *jen.File, p Program) {
-	last := jen.Id("SetThreads").Op(":").Func().Params(jen.Id("n").Int()).Block(
-		jen.Qual("C", "gtc_kernel_threads").Call(jen.Qual("C", "int").Call(jen.Id("n"))))
-	if g.gpu != nil {
-		last = jen.Id("Device").Op(":").Id("gpu")
-	}
 	f.Commentf("Program%s is what the run-time executes.", p.Name)
 	f.Var().Id("Program"+p.Name).Op("=").Qual(trainPath, "Program").Values(lines([]jen.Code{
 		jen.Id("Plan").Op(":").Id("plan"),
@@ -171,7 +150,7 @@ func (g *generator) printProgram(f *jen.File, p Program) {
 			v.Line()
 		}),
 		jen.Id("Copies").Op(":").Map(jen.String()).Index().Qual(trainPath, "Copy").ValuesFunc(func(v *jen.Group) { copies(v, p) }),
-		last,
+		g.machine.field(),
 	})...)
 }
 
