@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -72,6 +73,9 @@ func overDims(dims []int) *kir.Kernel {
 
 // fill sets all of out to v.
 func fill(out *ir.Value, v float64) *kir.Kernel {
+	if out.Type.DType == dtype.Bool && v != 0 {
+		v = 1
+	}
 	k := overDims(out.Type.Dims)
 	k.Params = []kir.Param{{DType: out.Type.DType, Elems: out.Type.Elems(), Out: true, Align: abi.Align}}
 	k.Insts = []kir.Inst{
