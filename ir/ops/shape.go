@@ -2,9 +2,11 @@ package ops
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // The shape ops.
@@ -201,6 +203,9 @@ func inferPad(op *ir.Op) ([]ir.Type, error) {
 	t, a := op.In[0].Type, op.Attrs.(PadAttrs)
 	if err := lengths(len(t.Dims), a.Low, a.High, a.Interior); err != nil {
 		return nil, err
+	}
+	if !t.DType.IsFloat() && a.Value != math.Trunc(a.Value) || t.DType == dtype.Bool && a.Value != 0 && a.Value != 1 {
+		return wrong("cannot pad %s by %v", t.DType, a.Value)
 	}
 	dims := make([]int, len(t.Dims))
 	for d, n := range t.Dims {
