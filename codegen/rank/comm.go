@@ -7,59 +7,58 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/ops"
-	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // collective places a mesh op on the arena.
-func (g *generator) collective(op *ir.Op) (*comm, error) {
+func (g *generator) collective(op *ir.Op) (*abi.Comm, error) {
 	last := op.Out[len(op.Out)-1]
-	cm := &comm{op: op, offset: op.Out[0].Offset, bytes: last.Offset + last.Type.Bytes() - op.Out[0].Offset}
+	cm := &abi.Comm{Kind: op.Def.Rules.Collective, Loc: op.Loc.String(), Offset: op.Out[0].Offset, Bytes: last.Offset + last.Type.Bytes() - op.Out[0].Offset}
 	for i, v := range op.Out {
 		if i > 0 {
-			cm.tensor += ", "
+			cm.Tensor += ", "
 		}
-		cm.tensor += v.Name
+		cm.Tensor += v.Name
 	}
-	cm.dtype = op.Out[0].Type.DType.String()
+	cm.DType = op.Out[0].Type.DType.String()
 	if len(op.In) > 0 {
-		cm.source, cm.dtype = group.Alias(op.In[0]).Offset, op.In[0].Type.DType.String()
+		cm.Source, cm.DType = group.Alias(op.In[0]).Offset, op.In[0].Type.DType.String()
 	}
 	dim := 0
 	switch a := op.Attrs.(type) {
 	case ops.AllReduceAttrs:
-		cm.axis, cm.reduce = a.Axis, a.Op
+		cm.Axis, cm.Op = a.Axis, a.Op
 		for i, v := range op.In {
 			if from := group.Alias(v).Offset; from != op.Out[i].Offset {
-				cm.before = append(cm.before, pass.Copy{From: from, To: op.Out[i].Offset, Bytes: v.Type.Bytes()})
+				cm.Before = append(cm.Before, abi.Copy{From: from, To: op.Out[i].Offset, Bytes: v.Type.Bytes()})
 			}
 		}
 	case ops.AllGatherAttrs:
-		cm.axis, dim = a.Axis, outer(a.Dim, op.Out[0].Type.Dims)
+		cm.Axis, dim = a.Axis, outer(a.Dim, op.Out[0].Type.Dims)
 	case ops.ReduceScatterAttrs:
-		cm.axis, cm.reduce, dim = a.Axis, a.Op, outer(a.Dim, op.In[0].Type.Dims)
+		cm.Axis, cm.Op, dim = a.Axis, a.Op, outer(a.Dim, op.In[0].Type.Dims)
 	case ops.ShardSliceAttrs:
-		cm.axis = a.Axis
-		cm.outer = ir.Product(op.In[0].Type.Dims[:a.Dim])
-		cm.stride = op.In[0].Type.Bytes() / max(cm.outer, 1)
+		cm.Axis = a.Axis
+		cm.Outer = ir.Product(op.In[0].Type.Dims[:a.Dim])
+		cm.Stride = op.In[0].Type.Bytes() / max(cm.Outer, 1)
 	case ops.AllToAllAttrs:
-		cm.axis, dim = a.Axis, max(outer(a.Split, op.In[0].Type.Dims), outer(a.Join, op.Out[0].Type.Dims))
+		cm.Axis, dim = a.Axis, max(outer(a.Split, op.In[0].Type.Dims), outer(a.Join, op.Out[0].Type.Dims))
 	case ops.SendAttrs:
-		cm.axis, cm.peer, cm.tensor, cm.bytes = a.Axis, a.Peer, a.Tag, op.In[0].Type.Bytes()
+		cm.Axis, cm.Peer, cm.Tensor, cm.Bytes = a.Axis, a.Peer, a.Tag, op.In[0].Type.Bytes()
 		to := g.stashOf(op.In[0])
 		switch {
 		case to == nil && strings.Contains(g.f.Name, "."): // the proof of the schedule has it that nobody waits for the message
 			return nil, ir.Errorf(op.Loc, "BUG: @%s sends %%%s, which it does not stash", g.f.Name, op.In[0].Name)
 		case to == nil:
-		case to.Offset != cm.source:
-			cm.before = []pass.Copy{{From: cm.source, To: to.Offset, Bytes: cm.bytes}}
-			cm.source = to.Offset
+		case to.Offset != cm.Source:
+			cm.Before = []abi.Copy{{From: cm.Source, To: to.Offset, Bytes: cm.Bytes}}
+			cm.Source = to.Offset
 			fallthrough
 		default:
-			cm.stays = true
+			cm.Stays = true
 		}
 	case ops.RecvAttrs:
-		cm.axis, cm.peer, cm.tensor = a.Axis, a.Peer, a.Tag
+		cm.Axis, cm.Peer, cm.Tensor = a.Axis, a.Peer, a.Tag
 	default:
 		return nil, fmt.Errorf("BUG: no run-time form of collective %s", op.Def.Name)
 	}
@@ -104,8 +103,8 @@ func Collectives(m *ir.Module) []abi.Collective {
 			if err != nil {
 				continue // Generate reports it
 			}
-			out = append(out, abi.Collective{Func: f.Name, Kind: kind, Axis: cm.axis, Peer: cm.peer, Op: cm.reduce, DType: cm.dtype,
-				Bytes: cm.bytes, Tensors: strings.Split(cm.tensor, ", "), Loc: op.Loc.String(), Why: op.Why})
+			out = append(out, abi.Collective{Func: f.Name, Kind: kind, Axis: cm.Axis, Peer: cm.Peer, Op: cm.Op, DType: cm.DType,
+				Bytes: cm.Bytes, Tensors: strings.Split(cm.Tensor, ", "), Loc: op.Loc.String(), Why: op.Why})
 		}
 	}
 	return out

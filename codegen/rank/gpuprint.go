@@ -17,82 +17,9 @@ const (
 )
 
 // work says what the GPU does.
-func (d *gpu) work(c *call) []jen.Code {
-	switch {
-	case c.product != nil:
-		return []jen.Code{jen.Id("Product").Op(":").Op("&").Qual(abiPath, "Product").Values(product(c.product)...)}
-	case c.convolution != nil:
-		return []jen.Code{jen.Id("Convolution").Op(":").Op("&").Qual(abiPath, "Convolution").Values(convolution(c.convolution)...)}
-	}
-	return []jen.Code{jen.Id("Launches").Op(":").Add(launchList(c.launches))}
-}
-
-func launchList(list []abi.Launch) jen.Code {
-	return jen.Index().Qual(abiPath, "Launch").ValuesFunc(func(v *jen.Group) {
-		for _, l := range list {
-			fields := []jen.Code{keyed("Kernel", l.Kernel), jen.Id("Grid").Op(":").Add(dims(l.Grid)), jen.Id("Block").Op(":").Add(dims(l.Block))}
-			if l.Shared > 0 {
-				fields = append(fields, keyed("Shared", l.Shared))
-			}
-			fields = append(fields, jen.Id("Args").Op(":").Add(numbers(l.Args)))
-			if len(l.Table) > 0 {
-				fields = append(fields, jen.Id("Table").Op(":").Index().Uint64().ValuesFunc(func(v *jen.Group) {
-					for _, x := range l.Table {
-						v.Id(fmt.Sprint(x))
-					}
-				}))
-			}
-			if len(l.Refs) > 0 {
-				fields = append(fields, jen.Id("Refs").Op(":").Add(numbers(l.Refs)))
-			}
-			v.Values(fields...)
-		}
-	})
-}
-
-func dims(d [3]int) jen.Code {
-	return jen.Index(jen.Lit(3)).Int().Values(jen.Lit(d[0]), jen.Lit(d[1]), jen.Lit(d[2]))
-}
-
-func numbers(list []int) jen.Code {
-	return jen.Index().Int().ValuesFunc(func(v *jen.Group) {
-		for _, n := range list {
-			v.Lit(n)
-		}
-	})
-}
-
-// some are the fields that are not zero, in order.
-func some(fields ...any) []jen.Code {
-	var list []jen.Code
-	for i := 0; i < len(fields); i += 2 {
-		switch x := fields[i+1]; x {
-		case 0, "", false, 0.0:
-		default:
-			list = append(list, keyed(fields[i].(string), x))
-		}
-	}
-	return list
-}
-
-func product(p *abi.Product) []jen.Code {
-	fields := some("M", p.M, "N", p.N, "K", p.K, "Batch", p.Batch, "TransA", p.TransA, "TransB", p.TransB, "LDA", p.LDA, "LDB", p.LDB, "LDC", p.LDC,
-		"StrideA", p.StrideA, "StrideB", p.StrideB, "StrideC", p.StrideC, "TypeA", p.TypeA, "TypeB", p.TypeB, "TypeC", p.TypeC,
-		"TypeBias", p.TypeBias, "Compute", p.Compute, "Alpha", p.Alpha, "Accumulate", p.Accumulate, "Epilogue", p.Epilogue, "A", p.A, "B", p.B, "C", p.C,
-		"Bias", p.Bias, "Add", p.Add, "Aux", p.Aux, "Workspace", p.Workspace, "WorkBytes", p.WorkBytes, "OwnSums", p.OwnSums)
-	return append(fields, jen.Id("Own").Op(":").Add(launchList(p.Own)))
-}
-
-func convolution(p *abi.Convolution) []jen.Code {
-	ints := jen.Index(jen.Lit(len(p.Ints))).Int().ValuesFunc(func(v *jen.Group) {
-		for _, n := range p.Ints {
-			v.Lit(n)
-		}
-	})
-	fields := append(some("Kind", p.Kind), jen.Id("Ints").Op(":").Add(ints))
-	fields = append(fields, some("Type", p.Type, "Compute", p.Compute, "A", p.A, "B", p.B, "C", p.C, "Bias", p.Bias, "Workspace", p.Workspace,
-		"WorkBytes", p.WorkBytes)...)
-	return append(fields, jen.Id("Own").Op(":").Add(launchList(p.Own)))
+func (d *gpu) work(c *call, out *abi.Call) map[string]jen.Code {
+	out.Launches, out.Product, out.Convolution = c.launches, c.product, c.convolution
+	return nil
 }
 
 // printDevice declares the kernels' names and their compiled forms.

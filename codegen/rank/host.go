@@ -9,6 +9,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/target"
 )
 
@@ -112,13 +113,12 @@ func (h *host) header() []byte {
 }
 
 // work says which launcher does the call, and on what.
-func (h *host) work(c *call) []jen.Code {
+func (h *host) work(c *call, out *abi.Call) map[string]jen.Code {
 	launcher, at, ptrs := h.launcher(*c)
-	fields := []jen.Code{jen.Id("Run").Op(":").Id(launcher), jen.Id("At").Op(":").Add(numbers(at))}
-	if h.g.stash {
-		fields = append(fields, keyed("Ptrs", ptrs))
+	if out.At = at; h.g.stash {
+		out.Ptrs = ptrs
 	}
-	return fields
+	return map[string]jen.Code{"Run": jen.Id(launcher)}
 }
 
 // declare has cgo compile the kernels.

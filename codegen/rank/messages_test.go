@@ -53,16 +53,16 @@ func TestMessagesLeaveFromTheirOwnPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(list, func(c call) bool { return c.comm != nil && c.comm.op.Def.Name == "send" })
+	i := slices.IndexFunc(list, func(c call) bool { return c.comm != nil && c.comm.Kind == "send" })
 	if i < 0 {
 		t.Fatalf("no send among %d calls", len(list))
 	}
 	send, own, other := list[i].comm, f.Param("stash/v"), f.Param("stash/x")
-	if !send.stays || send.source != own.Offset || own.Offset == other.Offset || send.peer != 1 || send.bytes != 256 || send.tensor != "v" {
-		t.Errorf("sends %d bytes of %q at %d to %d, stays %v; the places are %d and %d", send.bytes, send.tensor, send.source, send.peer, send.stays, own.Offset, other.Offset)
+	if !send.Stays || send.Source != own.Offset || own.Offset == other.Offset || send.Peer != 1 || send.Bytes != 256 || send.Tensor != "v" {
+		t.Errorf("sends %d bytes of %q at %d to %d, stays %v; the places are %d and %d", send.Bytes, send.Tensor, send.Source, send.Peer, send.Stays, own.Offset, other.Offset)
 	}
-	if want := []pass.Copy{{From: other.Offset, To: own.Offset, Bytes: 256}}; !slices.Equal(send.before, want) {
-		t.Errorf("copies %v before, want %v", send.before, want)
+	if want := []pass.Copy{{From: other.Offset, To: own.Offset, Bytes: 256}}; !slices.Equal(send.Before, want) {
+		t.Errorf("copies %v before, want %v", send.Before, want)
 	}
 }
 

@@ -3,11 +3,14 @@ package rank
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Import paths of the run-time that generated code uses.
@@ -58,55 +61,17 @@ func lines(list []jen.Code) []jen.Code {
 // keyed is one field of a composite literal. go vet wants fields of other packages' structs to be named.
 func keyed(name string, value any) jen.Code { return jen.Id(name).Op(":").Lit(value) }
 
+// printCall prints c, each field on a line of its own.
 func (g *generator) printCall(c call) jen.Code {
-	fields := []jen.Code{jen.Id("Name").Op(":").Lit(c.name)}
-	if c.loc != "" {
-		fields = append(fields, jen.Id("Loc").Op(":").Lit(c.loc))
+	out := abi.Call{Name: c.name, Loc: c.loc, Wait: c.wait, Comm: c.comm}
+	for _, v := range c.out {
+		out.Out = append(out.Out, abi.Span{Offset: v.Offset, Bytes: v.Type.Bytes(), DType: v.Type.DType.String(), Name: v.Name})
 	}
-	if len(c.wait) > 0 {
-		fields = append(fields, jen.Id("Wait").Op(":").Index().Int().ValuesFunc(func(v *jen.Group) {
-			for _, w := range c.wait {
-				v.Lit(w)
-			}
-		}))
+	var other map[string]jen.Code
+	if c.comm == nil {
+		other = g.machine.work(&c, &out)
 	}
-	if c.comm != nil {
-		fields = append(fields, jen.Id("Comm").Op(":").Op("&").Qual(trainPath, "Comm").Values(printComm(c.comm)...))
-	} else {
-		fields = append(fields, g.machine.work(&c)...)
-	}
-	fields = append(fields, jen.Id("Out").Op(":").Index().Qual(trainPath, "Span").ValuesFunc(func(v *jen.Group) {
-		for _, o := range c.out {
-			v.Values(keyed("Offset", o.Offset), keyed("Bytes", o.Type.Bytes()), keyed("DType", o.Type.DType.String()), keyed("Name", o.Name))
-		}
-	}))
-	return jen.Values(lines(fields)...)
-}
-
-func printComm(c *comm) []jen.Code {
-	fields := []jen.Code{
-		jen.Id("Kind").Op(":").Lit(c.op.Def.Rules.Collective), jen.Id("Axis").Op(":").Lit(c.axis), jen.Id("Op").Op(":").Lit(c.reduce),
-		jen.Id("DType").Op(":").Lit(c.dtype), jen.Id("Offset").Op(":").Lit(c.offset),
-		jen.Id("Bytes").Op(":").Lit(c.bytes), jen.Id("Source").Op(":").Lit(c.source),
-		jen.Id("Tensor").Op(":").Lit(c.tensor), jen.Id("Loc").Op(":").Lit(c.op.Loc.String()),
-	}
-	if c.peer > 0 {
-		fields = append(fields, keyed("Peer", c.peer))
-	}
-	if c.stays {
-		fields = append(fields, keyed("Stays", true))
-	}
-	if c.outer > 0 {
-		fields = append(fields, jen.Id("Outer").Op(":").Lit(c.outer), jen.Id("Stride").Op(":").Lit(c.stride))
-	}
-	if len(c.before) > 0 {
-		fields = append(fields, jen.Id("Before").Op(":").Index().Qual(trainPath, "Copy").ValuesFunc(func(v *jen.Group) {
-			for _, b := range c.before {
-				v.Values(keyed("From", b.From), keyed("To", b.To), keyed("Bytes", b.Bytes))
-			}
-		}))
-	}
-	return fields
+	return jen.Values(lines(fields(reflect.ValueOf(out), other))...)
 }
 
 // printPrograms prints the file that ties the package together.
@@ -159,7 +124,7 @@ func copies(v *jen.Group, p Program) {
 		if list := p.Plan.Copies[fn.Name]; len(list) > 0 {
 			v.Line().Lit(fn.Name).Op(":").ValuesFunc(func(v *jen.Group) {
 				for _, c := range list {
-					v.Values(keyed("From", c.From), keyed("To", c.To), keyed("Bytes", c.Bytes))
+					v.Add(literalOf(reflect.ValueOf(c), false))
 				}
 			})
 		}

@@ -39,7 +39,7 @@ type call struct {
 	args      []arg
 	ints      []int
 	floats    []float64
-	comm      *comm
+	comm      *abi.Comm
 	wait      []int
 	out       []*ir.Value
 
@@ -60,19 +60,6 @@ type arg struct {
 	offset int
 }
 
-// comm is a collective call.
-type comm struct {
-	op            *ir.Op
-	axis, reduce  string
-	peer          int
-	stays         bool   // it is sent out of the stash
-	dtype, tensor string // tensor is what both sides of it call what travels
-	offset, bytes int
-	source        int
-	before        []pass.Copy
-	outer, stride int
-}
-
 type generator struct {
 	m       *ir.Module
 	f       *ir.Func
@@ -87,7 +74,7 @@ type generator struct {
 type machine interface {
 	fused(cl *call) error                                    // prints generated kernels
 	template(op *ir.Op, impl kir.Impl, cl *call) error       // makes a call of a template, with its operands and integers, one of the target's
-	work(c *call) []jen.Code                                 // fields of a call: what it does
+	work(c *call, out *abi.Call) map[string]jen.Code         // says in out what a call does, and in fields by name what is code
 	declare(f *jen.File, programs []Program)                 // what program.go needs besides
 	field() jen.Code                                         // of a program: how it reaches its kernels
 	files(pkg string, src *Source, programs []Program) error // adds the kernels
@@ -141,7 +128,7 @@ func (src *Source) makers(calls []call) {
 	for _, cl := range calls {
 		for _, v := range cl.out {
 			if src.Makers[v] = cl.fn; cl.comm != nil {
-				src.Makers[v] = cl.comm.op.Def.Name + " over " + cl.comm.axis
+				src.Makers[v] = cl.comm.Kind + " over " + cl.comm.Axis
 			}
 		}
 	}

@@ -158,7 +158,7 @@ type Plan struct {
 }
 
 // Copy moves Bytes from one arena offset to another.
-type Copy struct{ From, To, Bytes int }
+type Copy = abi.Copy
 
 // Remark is "did, or did not do, X to value V because Y".
 type Remark struct {

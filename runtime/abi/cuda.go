@@ -14,10 +14,10 @@ const (
 // Launch is one launch of a kernel. Its parameters are pointers, in the order of Args, and nothing else: sizes are constants
 // of the kernel's text.
 type Launch struct {
-	Kernel      int      // in Program.Device.Kernels
-	Grid, Block [3]int   // blocks, and threads of each
+	Kernel      int      `print:"always"` // in Program.Device.Kernels
+	Grid, Block [3]int   `print:"always"` // blocks, and threads of each
 	Shared      int      // dynamic shared memory of a block, bytes
-	Args        []int    // offsets in the arena, or ArgNil, ...
+	Args        []int    `print:"always"` // offsets in the arena, or ArgNil, ...
 	Table       []uint64 // of a kernel that works on many tensors at once: offsets and sizes as the kernel reads them
 	Refs        []int    // which entries of Table are offsets; a program with a stash moves those
 }
@@ -48,18 +48,18 @@ type Product struct {
 	Epilogue                  string
 	A, B, C, Bias, Add, Aux   int // offsets in the arena, or ArgNil
 	Workspace, WorkBytes      int
-	Own                       []Launch
 	OwnSums                   int
+	Own                       []Launch `print:"always"`
 }
 
 // Convolution is a 2-D convolution (Kind fwd), its gradient by the input (dgrad: A is dy, B the weight, C dx) or by the weight
 // (wgrad: A is x, B is dy, C dw), NCHW and OIHW. Own is the same in gtc's own kernels.
 type Convolution struct {
 	Kind                 string
-	Ints                 [16]int // n, c, h, w, o, kh, kw, oh, ow, padT, padL, strideH, strideW, dilH, dilW, groups
+	Ints                 [16]int `print:"always"` // n, c, h, w, o, kh, kw, oh, ow, padT, padL, strideH, strideW, dilH, dilW, groups
 	Type                 string  // of all operands
 	Compute              string  // f32, or tf32
 	A, B, C, Bias        int     // offsets in the arena, or ArgNil
 	Workspace, WorkBytes int
-	Own                  []Launch
+	Own                  []Launch `print:"always"`
 }
