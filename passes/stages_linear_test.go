@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -13,10 +12,7 @@ func TestStageIsLinear(t *testing.T) {
 	took := func(n int) time.Duration {
 		c := &pass.Context{Module: deep(n), Opt: &pass.Options{Loss: "mse", StopAfter: "stage", ClipNorm: 1, PP: 4, Microbatches: 4,
 			Pipeline: "zb-h1", Optimizer: pass.Optimizer{Name: "adamw", LR: 1e-3, WeightDecay: 0.1}}}
-		if err := passes.Run(c, passes.Table); err != nil {
-			t.Fatal(err)
-		}
-		return c.Times[len(c.Times)-1].Took
+		return passTimes(t, c)["stage"]
 	}
 	var small, large time.Duration
 	for range 5 {
