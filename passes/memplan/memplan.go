@@ -45,7 +45,7 @@ func Run(c *pass.Context) error {
 	base, top, work := p.plan.ArenaBytes, 0, 0
 	for _, f := range c.Module.Funcs {
 		fn := newFuncPlan(p, f)
-		fn.lifetimes()
+		fn.liveness()
 		top = max(top, fn.pack(base))
 		fn.finish()
 		w, err := workspace(c.Opt, f)

@@ -22,8 +22,8 @@ func (a *annotator) makeAgain() bool {
 	if len(forward) == len(a.f.Ops) {
 		return false
 	}
-	if a.pins == nil {
-		a.pins = map[*ir.Value]mesh.Sharding{}
+	if a.constrained == nil {
+		a.constrained = map[*ir.Value]mesh.Sharding{}
 	}
 	b := ir.NewBuilder(a.f)
 	list, made := a.f.Ops, map[*ir.Value]*ir.Value{}
@@ -37,7 +37,7 @@ func (a *annotator) makeAgain() bool {
 		if v.Data && splitOver(v.Sharding, "tp") {
 			w = ops.Copy(b, v)
 			w.Op.Why = "sequence parallelism: all tokens again, for the gradient of the weight that read them"
-			a.pins[w] = without(v.Sharding, "tp")
+			a.constrained[w] = without(v.Sharding, "tp")
 		} else {
 			w = b.Emit(v.Op.Def, v.Op.Attrs, again(v.Op.In[0]))
 		}

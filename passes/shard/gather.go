@@ -79,7 +79,7 @@ func (g *gatherer) narrows(op *ir.Op) bool {
 	}
 	out := op.Out[0]
 	g.of[out], g.half[out] = true, true
-	g.pins[out], _ = partOf(g.m, v.Sharding, v.Type.Dims)
+	g.constrained[out], _ = partOf(g.m, v.Sharding, v.Type.Dims)
 	return true
 }
 
@@ -96,7 +96,7 @@ func (g *gatherer) read(v *ir.Value, r *reading, loc ir.Loc) *ir.Value {
 		g.b.Loc = g.c.Loc(loc)
 		w := g.b.Rename(ops.Copy(g.b, v), v.Name+"."+r.name)
 		w.Op.Why = "ZeRO-3: gathers parameter " + name + " for the " + r.name + " pass"
-		r.made[v], g.pins[w] = w, v.Sharding
+		r.made[v], g.constrained[w] = w, v.Sharding
 		return w
 	}
 	var in []*ir.Value

@@ -70,7 +70,7 @@ func (a *annotator) obstacle() *obstacle {
 		}
 		for _, v := range op.Out {
 			when[v] = s
-			if _, pinned := a.pins[v]; pinned && s == micro && !overTime(v.Sharding) {
+			if _, held := a.constrained[v]; held && s == micro && !overTime(v.Sharding) {
 				when[v] = total // it is summed up right where it is made
 			}
 		}

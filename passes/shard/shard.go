@@ -48,7 +48,7 @@ func Run(c *pass.Context) (err error) {
 	if c.Opt.TP > 1 {
 		tensor, err = tensorLayout(c, m)
 	} else {
-		tensor, err = forcedLayouts(c, m, stepOf(c.Module))
+		tensor, err = userConstraints(c, m, stepOf(c.Module))
 	}
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func annotateAll(c *pass.Context, tensor map[string]mesh.Sharding) *obstacle {
 	for _, f := range c.Module.Funcs {
 		a := &annotator{c: c, m: c.Module.Mesh, f: f, named: tensor}
 		all = append(all, a)
-		spreadData(f, a.m)
+		splitData(f, a.m)
 		for _, p := range f.Params {
 			if s, ok := tensor[p.Name]; ok {
 				p.Sharding = s
@@ -164,8 +164,8 @@ func annotateAll(c *pass.Context, tensor map[string]mesh.Sharding) *obstacle {
 	return nil
 }
 
-// spreadData splits what is read from the data in its leading dimension, and nothing else.
-func spreadData(f *ir.Func, m mesh.Mesh) {
+// splitData splits what is read from the data in its leading dimension, and nothing else.
+func splitData(f *ir.Func, m mesh.Mesh) {
 	for _, p := range f.Params {
 		p.Sharding = mesh.Sharding{}
 		if data(p) {
@@ -182,27 +182,27 @@ func spreadData(f *ir.Func, m mesh.Mesh) {
 // annotate lays out all values, then takes apart the ops that are in the way of their operands' parts, and begins
 // anew, until none is.
 func (a *annotator) annotate() {
-	a.spread()
+	a.propagate()
 	if a.reorder() > 0 {
-		a.spread()
+		a.propagate()
 	}
 	for a.m.Size("tp") > 1 {
 		n := takeApart(a.c, a.f, func(op *ir.Op) bool { return a.blocks(op, "tp") })
 		if n == 0 {
 			break
 		}
-		a.spread()
+		a.propagate()
 	}
 	if a.m.Size("tp") > 1 && a.regroup() > 0 {
-		a.spread()
+		a.propagate()
 	}
 	if a.m.Size("tp") > 1 && a.makeAgain() {
-		a.spread()
+		a.propagate()
 	}
 }
 
-func (a *annotator) spread() {
-	s := newSpread(newPlans(a.m, a.c.Traits().Cost), map[string]int{}, a.f)
+func (a *annotator) propagate() {
+	s := newPropagation(newPlans(a.m, a.c.Traits().Cost), map[string]int{}, a.f)
 	s.tokens = a.c.Opt.SP && a.m.Size("tp") > 1
 	s.load()
 	for i, v := range s.values {
@@ -210,20 +210,20 @@ func (a *annotator) spread() {
 			s.asked[i] = to
 		}
 	}
-	for v, to := range a.pins {
-		s.pins[s.index[v]] = s.number(to)
+	for v, to := range a.constrained {
+		s.constrained[s.index[v]] = s.number(to)
 	}
 	s.run()
 	s.store()
 }
 
 type annotator struct {
-	c       *pass.Context
-	m       mesh.Mesh
-	f       *ir.Func
-	named   map[string]mesh.Sharding    // what tensorLayout decided
-	changed map[string]bool             // buffers that some function updates
-	pins    map[*ir.Value]mesh.Sharding // values that are laid out so whatever their ops make: spmd changes them at once
+	c           *pass.Context
+	m           mesh.Mesh
+	f           *ir.Func
+	named       map[string]mesh.Sharding    // what tensorLayout decided
+	changed     map[string]bool             // buffers that some function updates
+	constrained map[*ir.Value]mesh.Sharding // values that are laid out so whatever their ops make: spmd changes them at once
 }
 
 func shardings(vs []*ir.Value) []mesh.Sharding {

@@ -26,7 +26,7 @@ func (t *tensorSearch) tell(c *pass.Context) {
 func (t *tensorSearch) why(k *class) string {
 	p := k.params[0]
 	lies := t.s.layouts[t.s.lay[t.s.index[p]]]
-	if _, ok := t.forced[p.Name]; ok {
+	if _, ok := t.constraints[p.Name]; ok {
 		return fmt.Sprintf("lies as --shard says: %s", or(lies.String(), "replicated"))
 	}
 	if !lies.IsReplicated() {

@@ -17,7 +17,7 @@ import (
 //
 // Tensor parallelism is found, not prescribed. A class is all parameters that are alike: of the same dims, used in the
 // same way (the c_fc of every layer). The search splits one class over tp at a time (a seed), carries that through the
-// step (spread), lets every parameter follow of which all readers now want a part, and keeps the seed when the step
+// step (propagation), lets every parameter follow of which all readers now want a part, and keeps the seed when the step
 // became cheaper. Of a multilayer perceptron either weight leads to the pair of Megatron-LM (arXiv:1909.08053): the
 // first split by columns, the second by rows, one sum over ranks behind it and one before it in backward.
 
@@ -32,15 +32,15 @@ type class struct {
 func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error) {
 	f, _ := stepOf(c.Module).Clone()
 	takeApart(&pass.Context{Module: c.Module, Opt: c.Opt, Pass: c.Pass}, f, nil)
-	spreadData(f, m)
-	forced, err := forcedLayouts(c, m, f)
+	splitData(f, m)
+	constraints, err := userConstraints(c, m, f)
 	if err != nil {
 		return nil, err
 	}
-	t := &tensorSearch{m: m, n: m.Size("tp"), s: newSpread(newPlans(m, c.Traits().Cost), map[string]int{}, f), forced: forced}
+	t := &tensorSearch{m: m, n: m.Size("tp"), s: newPropagation(newPlans(m, c.Traits().Cost), map[string]int{}, f), constraints: constraints}
 	t.s.open = true
 	for i, v := range t.s.values {
-		if s, ok := forced[v.Name]; ok && v.Op != nil {
+		if s, ok := constraints[v.Name]; ok && v.Op != nil {
 			t.s.asked[i] = s
 		}
 	}
@@ -49,7 +49,7 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 	t.search()
 	t.tell(c)
 	out := map[string]mesh.Sharding{}
-	for name, s := range forced {
+	for name, s := range constraints {
 		if f.Param(name) == nil {
 			out[name] = s
 		}
@@ -63,13 +63,13 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 }
 
 type tensorSearch struct {
-	m       mesh.Mesh
-	n       int // ranks along tp
-	s       *spread
-	forced  map[string]mesh.Sharding
-	classes []*class
-	best    float64
-	none    float64 // the price of a step without tensor parallelism
+	m           mesh.Mesh
+	n           int // ranks along tp
+	s           *propagation
+	constraints map[string]mesh.Sharding
+	classes     []*class
+	best        float64
+	none        float64 // the price of a step without tensor parallelism
 }
 
 // try is the price of a step with the seeds as they are.
@@ -78,7 +78,7 @@ func (t *tensorSearch) try() float64 {
 	t.s.load()
 	fixed := map[string]bool{}
 	for i, p := range t.s.f.Params {
-		if s, ok := t.forced[p.Name]; ok {
+		if s, ok := t.constraints[p.Name]; ok {
 			t.s.lay[i], fixed[p.Name] = t.s.number(s), true
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // tokenWish is the wish that op, which takes a sum that is spread over tp or adds to what is in parts of its tokens,
 // leaves its results in parts of their tokens; nil where there is no such thing, or no dim of tokens divides.
-func (s *spread) tokenWish(op *spreadOp, in []int32, made *plan) []int32 {
+func (s *propagation) tokenWish(op *propagationOp, in []int32, made *plan) []int32 {
 	finishes := false
 	for k, n := range in {
 		finishes = finishes || slices.Contains(s.layouts[n].Partial, "tp") && !slices.Contains(s.layouts[made.in[k]].Partial, "tp")
@@ -55,7 +55,7 @@ func tokenDims(v *ir.Value) []int {
 }
 
 // splitDim is the sharding have with dim d split over tp, too; -1 when that does not divide.
-func (s *spread) splitDim(v *ir.Value, have int32, d int) int32 {
+func (s *propagation) splitDim(v *ir.Value, have int32, d int) int32 {
 	x := s.layouts[have]
 	y := x
 	y.Dims = make([][]string, len(v.Type.Dims))

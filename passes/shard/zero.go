@@ -58,8 +58,8 @@ func (a *annotator) zero(changed map[string]bool) {
 		return
 	}
 	a.changed = changed
-	if a.pins == nil {
-		a.pins = map[*ir.Value]mesh.Sharding{}
+	if a.constrained == nil {
+		a.constrained = map[*ir.Value]mesh.Sharding{}
 	}
 	for _, p := range a.f.Params {
 		if p.Role != ir.Param {
@@ -79,7 +79,7 @@ func (a *annotator) zero(changed map[string]bool) {
 			if stage > 1 && !a.c.Opt.Reproducible && slices.Contains(g.Sharding.Partial, mesh.TimeAxis) {
 				s.Partial = []string{mesh.TimeAxis}
 			}
-			a.pins[g] = s
+			a.constrained[g] = s
 		}
 	}
 	if stage > 2 {
@@ -90,9 +90,9 @@ func (a *annotator) zero(changed map[string]bool) {
 			p.Sharding, _ = partOf(a.m, p.Sharding, p.Type.Dims)
 		}
 	}
-	a.spread()
+	a.propagate()
 	if a.regroup() > 0 {
-		a.spread()
+		a.propagate()
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 // The user's shardings are GLOB=DIM,DIM,…: for each dimension _ or the axes that split it, joined by +. A glob matches
 // names of parameters, or else of values; a later one goes over an earlier one. @FILE is a file of them, one on a line.
 
-// forcedLayouts reads the user's shardings of what @step names: parameters, buffers, state and values.
-func forcedLayouts(c *pass.Context, m mesh.Mesh, f *ir.Func) (map[string]mesh.Sharding, error) {
+// userConstraints reads the user's shardings of what @step names: parameters, buffers, state and values.
+func userConstraints(c *pass.Context, m mesh.Mesh, f *ir.Func) (map[string]mesh.Sharding, error) {
 	lines, err := shardLines(c.Opt.Shard)
 	if err != nil {
 		return nil, err

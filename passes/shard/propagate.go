@@ -9,22 +9,22 @@ import (
 	"github.com/gtc-compiler/gtc/passes/layout"
 )
 
-// spread carries shardings through one function, from those of its parameters to those of all values.
-type spread struct {
+// propagation carries shardings through one function, from those of its parameters to those of all values.
+type propagation struct {
 	*plans
-	f      *ir.Func
-	ops    []spreadOp
-	index  map[*ir.Value]int
-	values []*ir.Value
-	lay    []int32               // by number of the value: the number of its sharding
-	wish   []int32               // what all readers agree on; unread where none has a say
-	tokens bool                  // sequence parallelism: see tokenWish
-	open   bool                  // parameters and state that are whole may yet be split: see infer
-	pins   map[int]int32         // values laid out so whatever their ops make, by number
-	asked  map[int]mesh.Sharding // what the user asks of values, by number: how they lie on tp
+	f           *ir.Func
+	ops         []propagationOp
+	index       map[*ir.Value]int
+	values      []*ir.Value
+	lay         []int32               // by number of the value: the number of its sharding
+	wish        []int32               // what all readers agree on; unread where none has a say
+	tokens      bool                  // sequence parallelism: see tokenWish
+	open        bool                  // parameters and state that are whole may yet be split: see infer
+	constrained map[int]int32         // values laid out so whatever their ops make, by number
+	asked       map[int]mesh.Sharding // what the user asks of values, by number: how they lie on tp
 }
 
-type spreadOp struct {
+type propagationOp struct {
 	*ir.Op
 	signature int
 	in, out   []int // numbers of values, -1 for absent operands
@@ -32,9 +32,9 @@ type spreadOp struct {
 
 const unread = -1
 
-func newSpread(p *plans, signatures map[string]int, f *ir.Func) *spread {
+func newPropagation(p *plans, signatures map[string]int, f *ir.Func) *propagation {
 	layout.MarkData(f)
-	s := &spread{plans: p, f: f, index: map[*ir.Value]int{}, pins: map[int]int32{}, asked: map[int]mesh.Sharding{}}
+	s := &propagation{plans: p, f: f, index: map[*ir.Value]int{}, constrained: map[int]int32{}, asked: map[int]mesh.Sharding{}}
 	add := func(v *ir.Value) int {
 		n, ok := s.index[v]
 		if !ok {
@@ -53,7 +53,7 @@ func newSpread(p *plans, signatures map[string]int, f *ir.Func) *spread {
 			id = len(signatures)
 			signatures[text] = id
 		}
-		o := spreadOp{Op: op, signature: id}
+		o := propagationOp{Op: op, signature: id}
 		for _, v := range op.In {
 			n := -1
 			if v != nil {
@@ -71,7 +71,7 @@ func newSpread(p *plans, signatures map[string]int, f *ir.Func) *spread {
 }
 
 // at lists the shardings of values by number; absent ones are replicated.
-func (s *spread) at(numbers []int) []int32 {
+func (s *propagation) at(numbers []int) []int32 {
 	out := make([]int32, len(numbers))
 	for i, n := range numbers {
 		if n >= 0 {
@@ -82,19 +82,19 @@ func (s *spread) at(numbers []int) []int32 {
 }
 
 // plan is how op runs with the shardings that are now.
-func (s *spread) plan(op *spreadOp) *plan {
+func (s *propagation) plan(op *propagationOp) *plan {
 	return s.of(op.signature, op.Op, s.at(op.in), s.at(op.out))
 }
 
 // load takes the shardings of the parameters from the function.
-func (s *spread) load() {
+func (s *propagation) load() {
 	for i, p := range s.f.Params {
 		s.lay[i] = s.number(p.Sharding)
 	}
 }
 
 // store gives the function the shardings.
-func (s *spread) store() {
+func (s *propagation) store() {
 	for i, v := range s.values {
 		v.Sharding = s.layouts[s.lay[i]]
 	}
@@ -102,7 +102,7 @@ func (s *spread) store() {
 
 // run lays all values out: forward, results as the operands are, backward, values that every reader wants a part of in
 // parts, and forward once more, for those who only take what there is.
-func (s *spread) run() {
+func (s *propagation) run() {
 	for i := range s.ops {
 		op := &s.ops[i]
 		in := s.at(op.in)
@@ -121,7 +121,7 @@ func (s *spread) run() {
 }
 
 // backward also leaves in wish what the readers of each value agree on.
-func (s *spread) backward() {
+func (s *propagation) backward() {
 	for i := range s.wish {
 		s.wish[i] = unread
 	}
@@ -140,9 +140,9 @@ func (s *spread) backward() {
 		in, out := s.at(op.in), s.at(op.out)
 		want := slices.Clone(out)
 		for k, n := range op.out {
-			_, pinned := s.pins[n]
+			_, constrained := s.constrained[n]
 			_, asked := s.asked[n]
-			if s.wish[n] != unread && !pinned && !asked {
+			if s.wish[n] != unread && !constrained && !asked {
 				want[k] = s.wanted(out[k], s.wish[n])
 			}
 		}
@@ -162,7 +162,7 @@ func (s *spread) backward() {
 // says reports whether op has a say in how operand k is laid out. It has none when nobody who reads it has, and
 // when it takes the operand as it comes: one number made of all of it (a norm), or a reduction that does not depend on
 // data.
-func (s *spread) says(op *spreadOp, made *plan, k int) bool {
+func (s *propagation) says(op *propagationOp, made *plan, k int) bool {
 	if made.in[k] != 0 {
 		return true
 	}
@@ -173,11 +173,11 @@ func (s *spread) says(op *spreadOp, made *plan, k int) bool {
 	return slices.ContainsFunc(op.out, func(n int) bool { return s.wish[n] != unread })
 }
 
-// lie lays the results of op out as it makes them, unless they are pinned.
-func (s *spread) lie(op *spreadOp, made *plan) {
+// lie lays the results of op out as it makes them, unless they are constrained.
+func (s *propagation) lie(op *propagationOp, made *plan) {
 	for k, n := range op.out {
 		s.lay[n] = made.out[k]
-		if to, ok := s.pins[n]; ok {
+		if to, ok := s.constrained[n]; ok {
 			s.lay[n] = to
 		} else if to, ok := s.asked[n]; ok {
 			s.lay[n] = s.onTensor(op.Out[k], s.lay[n], to)
@@ -186,7 +186,7 @@ func (s *spread) lie(op *spreadOp, made *plan) {
 }
 
 // onTensor lays v as have over the axes of data and as asked over tp; as have where that does not divide.
-func (s *spread) onTensor(v *ir.Value, have int32, asked mesh.Sharding) int32 {
+func (s *propagation) onTensor(v *ir.Value, have int32, asked mesh.Sharding) int32 {
 	x := without(s.layouts[have], "tp")
 	y := mesh.Sharding{Dims: make([][]string, len(v.Type.Dims))}
 	for d := range y.Dims {
@@ -204,7 +204,7 @@ func (s *spread) onTensor(v *ir.Value, have int32, asked mesh.Sharding) int32 {
 }
 
 // agree adds a reader's need to the wish for a value.
-func (s *spread) agree(n int, need int32) {
+func (s *propagation) agree(n int, need int32) {
 	if s.wish[n] == unread {
 		s.wish[n] = need
 	} else {
@@ -213,7 +213,7 @@ func (s *spread) agree(n int, need int32) {
 }
 
 // infer splits parameters and state of which all readers want the same part over axis. It reports whether it found any.
-func (s *spread) infer(axis string, fixed map[string]bool) bool {
+func (s *propagation) infer(axis string, fixed map[string]bool) bool {
 	found := false
 	for i, p := range s.f.Params {
 		if p.Role != ir.Param && p.Role != ir.Buffer && p.Role != ir.State || s.wish[i] == unread || fixed[p.Name] {
@@ -238,7 +238,7 @@ func onlyOver(s mesh.Sharding, axis string) bool {
 }
 
 // settle runs until no more parameters want to be split over axis.
-func (s *spread) settle(axis string, fixed map[string]bool) {
+func (s *propagation) settle(axis string, fixed map[string]bool) {
 	for range 8 {
 		s.run()
 		if !s.infer(axis, fixed) {
@@ -249,7 +249,7 @@ func (s *spread) settle(axis string, fixed map[string]bool) {
 }
 
 // price is what a step costs a rank, in floating-point operations: its own work, messages, and what it keeps.
-func (s *spread) price() float64 {
+func (s *propagation) price() float64 {
 	total := 0.0
 	type change struct {
 		value int

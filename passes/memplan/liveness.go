@@ -61,8 +61,8 @@ func (fn *funcPlan) space(g group.Group) *group.Space {
 	return s
 }
 
-// lifetimes finds who makes and reads what, then decides which values share storage.
-func (fn *funcPlan) lifetimes() {
+// liveness finds who makes and reads what, then decides which values share storage.
+func (fn *funcPlan) liveness() {
 	for n := range fn.f.Calls {
 		w := &fn.f.Calls[n].Work[0]
 		for _, v := range w.Read {
