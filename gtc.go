@@ -70,6 +70,10 @@ func Compile(ctx context.Context, model string, o Options) (*Result, error) {
 // Inspect tells what gtc makes of the ONNX file model: inputs, outputs, operators, and which tensors it trains and why. Open
 // dimensions that o does not bind count as 1, with a warning.
 func Inspect(model string, o Import) (*Info, error) {
+	c := Options{Import: o}
+	if err := c.Limits(); err != nil {
+		return nil, err
+	}
 	m, err := onnx.Load(model, o)
 	if err != nil {
 		return nil, compiler.Input(err)

@@ -82,7 +82,7 @@ const maxOps = 250_000
 
 // Lower imports the model and runs all passes; nothing is written.
 func Lower(o *Options) (*Result, error) {
-	model, res, err := lower(o)
+	model, res, err := lower(context.Background(), o)
 	if model != nil {
 		model.Close()
 	}
@@ -93,7 +93,7 @@ func Lower(o *Options) (*Result, error) {
 // can be read until use returns.
 func LowerTo(o *Options, last string, use func(*Result) error) error {
 	o.Pass.StopAfter = last
-	model, res, err := imported(o)
+	model, res, err := imported(context.Background(), o)
 	if model != nil {
 		defer model.Close()
 	}
@@ -113,16 +113,16 @@ func (r *Result) Makers() (map[*ir.Value]string, error) {
 }
 
 // lower is Lower with the model's file left open, nil when it could not be opened. The result is as far as it came.
-func lower(o *Options) (*onnx.Model, *Result, error) {
-	model, res, err := imported(o)
+func lower(ctx context.Context, o *Options) (*onnx.Model, *Result, error) {
+	model, res, err := imported(ctx, o)
 	if last := o.Pass.StopAfter; err == nil && last != "" && res.Context.Programs()[0].Plan.ArenaBytes == 0 {
 		err = Input(fmt.Errorf("--stop-after %s: no program can be written after that pass; gtc opt and --dump show the module", last))
 	}
 	return model, res, err
 }
 
-// imported imports the model and runs the passes that o asks for.
-func imported(o *Options) (*onnx.Model, *Result, error) {
+// imported imports the model and runs the passes that o asks for, until ctx ends.
+func imported(ctx context.Context, o *Options) (*onnx.Model, *Result, error) {
 	start := time.Now()
 	res := &Result{Dir: o.Out}
 	model, err := onnx.Load(o.Model, o.Import)
@@ -143,8 +143,11 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 			filepath.Base(o.Model), n, maxOps))
 	}
 	res.Module, res.Context = m, &pass.Context{Module: m, Opt: &o.Pass}
-	if o.Watch != nil {
-		res.Context.Watch = func(p pass.Pass) error { return o.Watch(res.Context, p) }
+	res.Context.Watch = func(p pass.Pass) error {
+		if err := ctx.Err(); err != nil || o.Watch == nil {
+			return err
+		}
+		return o.Watch(res.Context, p)
 	}
 	res.Warnings, res.Parameters, res.Outputs = model.Warnings, model.Parameters(), model.Outputs()
 	if _, ok := model.Resized(func(batch int) int { return batch }); ok {
@@ -154,6 +157,9 @@ func imported(o *Options) (*onnx.Model, *Result, error) {
 		res.Context.Sized = func(size int) (*ir.Func, error) { return resized(o, model, func(int) int { return size }, false) }
 	}
 	if err := passes.Run(res.Context, passes.Table); err != nil {
+		if ctx.Err() != nil {
+			return model, res, ctx.Err()
+		}
 		var told *ir.Error
 		if errors.As(err, &told) && told.File == "" {
 			told.File = model.Name
@@ -187,9 +193,10 @@ func resized(o *Options, m *onnx.Model, size func(batch int) int, normalized boo
 	return other.Func("forward"), nil
 }
 
-// Run compiles the model into o.Out. Tensor data is copied out of the model's file, which may go away afterwards.
+// Run compiles the model into o.Out. Tensor data is copied out of the model's file, which may go away afterwards. It ends
+// behind the pass at hand, or while it builds, when ctx does, with its error.
 func Run(ctx context.Context, o *Options) (*Result, error) {
-	model, res, err := lower(o)
+	model, res, err := lower(ctx, o)
 	if model != nil {
 		defer model.Close()
 	}

@@ -20,7 +20,7 @@ func Several(ctx context.Context, o *Options, optimizers []pass.Optimizer) ([]*R
 	for _, opt := range optimizers {
 		one := *o
 		one.Pass.Optimizer = opt
-		model, res, err := lower(&one)
+		model, res, err := lower(ctx, &one)
 		if model != nil {
 			defer model.Close()
 		}

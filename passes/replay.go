@@ -283,8 +283,11 @@ func (r *replayer) load(module, more string) (*pass.Context, error) {
 		return nil, err
 	}
 	parts := stages(string(modules))
-	if len(parts) != len(f.Modules) {
-		return nil, fmt.Errorf("%s.ir has %d programs, replay/%s.json %d", module, len(parts), more, len(f.Modules))
+	switch n := len(parts); {
+	case f.Context == nil || slices.Contains(f.Programs, nil):
+		return nil, fmt.Errorf("replay/%s.json has a program of which nothing is told", more)
+	case n != len(f.Modules) || n != max(1, len(f.Programs)):
+		return nil, fmt.Errorf("%s.ir has %d programs, replay/%s.json has modules of %d and facts of %d", module, n, more, len(f.Modules), max(1, len(f.Programs)))
 	}
 	c, options := f.Context, r.recorded.Options
 	c.Opt, c.Stages, c.Asked = &options, f.Programs, &pass.Asked{Total: f.Rewrites}
@@ -411,9 +414,15 @@ func (r *replayer) other(name string) func(int) (*ir.Func, error) {
 		if err := r.read(base+".json", f); err != nil {
 			return nil, err
 		}
+		if len(f.Modules) != 1 {
+			return nil, fmt.Errorf("replay/%s.json has %d modules, not one", base, len(f.Modules))
+		}
 		m, err := r.parse(string(text), &f.Modules[0])
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("replay/%s.ir: %w", base, err)
+		}
+		if len(m.Funcs) != 1 {
+			return nil, fmt.Errorf("replay/%s.ir has %d functions, not one", base, len(m.Funcs))
 		}
 		return m.Funcs[0], nil
 	}

@@ -1,6 +1,8 @@
 package passes_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,12 +64,18 @@ func TestReplayTells(t *testing.T) {
 			t.Errorf("the difference is\n%s", r.Diff)
 		}
 	}
+	base := filepath.Join(dir, "replay", "00-input.json")
 	for _, c := range []struct {
 		damage func() error
 		table  []pass.Pass
 		want   string
 	}{
 		{func() error { return nil }, passes.Table[:5], "a pass \"precision\", which this gtc does not have"},
+		{inFile(base, `"Context": {`, `"Context": null, "x": {`), passes.Table, "of which nothing is told"},
+		{inFile(base, `"Programs": null`, `"Programs": [null]`), passes.Table, "of which nothing is told"},
+		{inFile(base, `"Programs": null`, `"Programs": [{}, {}]`), passes.Table, "facts of 2"},
+		{inFile(base, `"Modules": [`, `"Modules": [], "x": [`), passes.Table, "modules of 0"},
+		{inFile(base, "", ""), passes.Table, ""}, // as it was
 		{func() error { return os.Remove(filepath.Join(dir, "02-recognize.ir")) }, passes.Table, ""},
 		{func() error { return os.WriteFile(filepath.Join(dir, "00-input.ir"), []byte("func"), 0o644) }, passes.Table, "00-input.ir"},
 		{func() error { return os.Remove(filepath.Join(dir, "replay", "replay.json")) }, passes.Table, "is no folder that --dump of this version wrote"},
@@ -77,6 +85,53 @@ func TestReplayTells(t *testing.T) {
 		}
 		if _, err := passes.ReplayDump(dir, c.table); c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
+
+// inFile replaces old, which must be there, in a file as it is now.
+func inFile(path, old, with string) func() error {
+	text, err := os.ReadFile(path)
+	return func() error {
+		if !strings.Contains(string(text), old) {
+			return errors.Join(err, fmt.Errorf("%s has no %s", path, old))
+		}
+		return os.WriteFile(path, []byte(strings.Replace(string(text), old, with, 1)), 0o644)
+	}
+}
+
+// TestReplayOtherSizes: what a pass asks of other sizes of the batch is refused, where it is damaged, as a failure of that pass.
+func TestReplayOtherSizes(t *testing.T) {
+	dir := t.TempDir()
+	c := &pass.Context{Module: &ir.Module{Funcs: []*ir.Func{{Name: "forward"}}}, Opt: &pass.Options{DumpDir: dir}}
+	c.Sized = func(int) (*ir.Func, error) { return &ir.Func{Name: "forward"}, nil }
+	c.Larger = c.Sized
+	asks := []pass.Pass{{Name: "asks", Run: func(c *pass.Context) error {
+		_, err := c.Sized(2)
+		return err
+	}}}
+	if err := passes.Run(c, asks); err != nil {
+		t.Fatal(err)
+	}
+	facts, text := filepath.Join(dir, "replay", "sized-2.json"), filepath.Join(dir, "replay", "sized-2.ir")
+	for _, c := range []struct {
+		path, old, with, want string
+	}{
+		{facts, "", "", ""},
+		{facts, `"Modules": [`, `"Modules": [], "x": [`, "sized-2.json has 0 modules"},
+		{text, "func @forward", "func @other", "sized-2.ir: what is known of @other"},
+		{text, "func @forward", "// func @forward", "sized-2.ir"},
+	} {
+		restore := inFile(c.path, "", "")
+		if err := inFile(c.path, c.old, c.with)(); err != nil {
+			t.Fatal(err)
+		}
+		list, err := passes.ReplayDump(dir, asks)
+		if err != nil || len(list) != 1 || (list[0].Err == nil) != (c.want == "") || c.want != "" && !strings.Contains(list[0].Err.Error(), c.want) || c.want != "" && strings.Contains(list[0].Err.Error(), "panic") {
+			t.Errorf("%s: %v, %+v", c.want, err, list)
+		}
+		if err := restore(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

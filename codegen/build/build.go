@@ -5,6 +5,7 @@ package build
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -132,6 +133,9 @@ func writeFile(name string, data []byte) error {
 var made = regexp.MustCompile(`^(cmd|bin|source|vendor|go\.mod|weights\.safetensors|prog\d+)$`)
 
 func clear(dir string) error {
+	if dir == "" { // what is written to would be the folder that the process happens to be in, whatever is there
+		return errors.New("--out names no folder")
+	}
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {
 		return nil

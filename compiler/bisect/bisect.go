@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"time"
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -133,6 +134,9 @@ func Command(ctx context.Context, lower Lower, args []string) (*Found, error) {
 func runCommand(ctx context.Context, n int, args []string) (fault, err error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), Variable+"="+strconv.Itoa(n))
+	// What the command started ends with it: a child that is left holds its output open.
+	together(cmd)
+	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
@@ -144,7 +148,7 @@ func runCommand(ctx context.Context, n int, args []string) (fault, err error) {
 		}
 		return err, nil
 	}
-	return nil, err
+	return nil, compiler.Input(err)
 }
 
 // halve finds the least number above low, and not above high, with which fails gives a fault. It does with high.

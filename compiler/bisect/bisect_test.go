@@ -2,11 +2,14 @@ package bisect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -155,7 +158,14 @@ func TestCommand(t *testing.T) {
 			t.Errorf("%s: %v after %d checks", c.script, found, found.Checks)
 		}
 	}
-	if _, err := Command(context.Background(), lower, []string{"./no-such-command"}); err == nil {
-		t.Error("a command that is not there is no error")
+	if _, err := Command(context.Background(), lower, []string{"./no-such-command"}); !errors.As(err, new(*compiler.InputError)) {
+		t.Errorf("a command that is not there is no fault of what was given: %v", err)
+	}
+	// What a command left running does not keep bisect waiting.
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if _, err := Command(ctx, lower, []string{"sh", "-c", "sleep 60; exit 1"}); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 30*time.Second {
+		t.Errorf("a command that hangs: %v after %v", err, time.Since(start))
 	}
 }
