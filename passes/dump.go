@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // dumper writes what each pass changed, when a folder was asked for.
 type dumper struct {
 	c       *pass.Context
+	begun   recorded
 	last    string // text after the pass before
 	facts   string // and the rest of what passes see
 	summary strings.Builder
@@ -28,11 +30,32 @@ func newDumper(c *pass.Context, table []pass.Pass) (*dumper, error) {
 	if err := os.MkdirAll(c.Opt.DumpDir, 0o755); err != nil {
 		return nil, fmt.Errorf("dump folder: %w", err)
 	}
+	if err := clearDump(c.Opt.DumpDir); err != nil {
+		return nil, fmt.Errorf("dump folder: %w", err)
+	}
 	d.last = text(d.c)
 	if err := d.record(table); err != nil {
 		return nil, err
 	}
 	return d, d.write("00-input.ir", d.last)
+}
+
+// dumped matches what a dump folder holds.
+var dumped = regexp.MustCompile(`^(\d\d-[a-z]+\.(ir|diff)|summary\.txt|replay)$`)
+
+// clearDump removes what another compilation dumped into dir, which would be taken for what this one did not change; of other
+// folders nothing.
+func clearDump(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "00-input.ir")); err != nil {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if dumped.MatchString(e.Name()) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // text is the module, or those of the pipeline's stages.
@@ -68,6 +91,10 @@ func (d *dumper) after(n int, name string, took time.Duration, remarks []pass.Re
 			return err
 		}
 		d.last = text
+	}
+	d.begun.Ran = n
+	if err := d.writeJSON(replayFile, &d.begun); err != nil {
+		return err
 	}
 	fmt.Fprintf(&d.summary, "%02d %-12s %10s  %s\n", n, name, took.Round(10*time.Microsecond), state)
 	for _, r := range remarks {

@@ -28,6 +28,7 @@ const (
 type recorded struct {
 	Options pass.Options
 	Passes  []string // in the order in which they ran, those that were left out included
+	Ran     int      // of these, up to the last that ended well
 	Larger  bool     // other sizes of the batch were to be had
 }
 
@@ -54,7 +55,8 @@ type funcFacts struct {
 // record begins the folder of what is needed to run passes again.
 func (d *dumper) record(table []pass.Pass) error {
 	c := d.c
-	r := &recorded{Options: *c.Opt, Larger: c.Larger != nil}
+	r := &d.begun
+	*r = recorded{Options: *c.Opt, Larger: c.Larger != nil}
 	r.Options.DumpDir = ""
 	for _, p := range table {
 		r.Passes = append(r.Passes, p.Name)
@@ -197,11 +199,15 @@ type Replayed struct {
 
 // ReplayDump runs each pass of a dump folder again, on just what it was given when the folder was written, and compares what it
 // makes now with what it made then: modules, and facts that it told others. So a difference is told of the pass that makes it, and of no
-// later one. Passes of the table that the folder does not know are left out; one that only the folder knows is an error.
+// later one. The last is the pass with which the compilation ended, where it failed. Passes of the table that the folder does not know
+// are left out; one that only the folder knows is an error.
 func ReplayDump(dir string, table []pass.Pass) ([]Replayed, error) {
 	r := &replayer{dir: dir, table: table}
 	if err := r.read(replayFile, &r.recorded); err != nil {
 		return nil, fmt.Errorf("%s is no folder that --dump of this version wrote: %w", dir, err)
+	}
+	if _, err := pass.TargetOf(r.recorded.Options.Target); err != nil {
+		return nil, fmt.Errorf("replay/%s: %w", replayFile, err)
 	}
 	before := "00-input"
 	c, err := r.load(before, before)
@@ -210,10 +216,17 @@ func ReplayDump(dir string, table []pass.Pass) ([]Replayed, error) {
 	}
 	module, facts := before, before
 	var list []Replayed
+	have := pass.Typed
 	for i, name := range r.recorded.Passes {
 		k := slices.IndexFunc(table, func(p pass.Pass) bool { return p.Name == name })
 		if k < 0 {
 			return list, fmt.Errorf("the folder was written with a pass %q, which this gtc does not have", name)
+		}
+		if slices.Contains(r.recorded.Options.Disable, name) {
+			continue
+		}
+		if i >= r.recorded.Ran {
+			return append(list, ended(c, table[k], have)), nil
 		}
 		base := fmt.Sprintf("%02d-%s", i+1, name)
 		if _, err := os.Stat(filepath.Join(dir, base+".ir")); err == nil {
@@ -226,10 +239,8 @@ func ReplayDump(dir string, table []pass.Pass) ([]Replayed, error) {
 		if err != nil {
 			return list, err
 		}
-		if !slices.Contains(r.recorded.Options.Disable, name) {
-			list = append(list, r.run(c, table[k], want))
-		}
-		c = want
+		list = append(list, r.run(c, table[k], want))
+		c, have = want, have&^table[k].Clears|table[k].Makes
 		if name == r.recorded.Options.StopAfter {
 			break
 		}
@@ -242,6 +253,20 @@ type replayer struct {
 	dir      string
 	table    []pass.Pass
 	recorded recorded
+}
+
+// ended runs the pass with which the compilation ended, or before which it was ended: what it made then is not known.
+func ended(c *pass.Context, p pass.Pass, have pass.Prop) Replayed {
+	out := Replayed{Pass: p.Name, Diff: "it runs; when the folder was written, the compilation ended here\n"}
+	if missing := p.Needs &^ have; missing != 0 {
+		out.Err = fmt.Errorf("it needs %s, which only a disabled pass makes", missing)
+	}
+	for _, program := range c.Programs() {
+		if out.Err == nil {
+			out.Err = runRow(program, p)
+		}
+	}
+	return out
 }
 
 // run runs p on c and compares it with want.

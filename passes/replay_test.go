@@ -64,7 +64,7 @@ func TestReplayTells(t *testing.T) {
 			t.Errorf("the difference is\n%s", r.Diff)
 		}
 	}
-	base := filepath.Join(dir, "replay", "00-input.json")
+	base, options := filepath.Join(dir, "replay", "00-input.json"), filepath.Join(dir, "replay", "replay.json")
 	for _, c := range []struct {
 		damage func() error
 		table  []pass.Pass
@@ -76,6 +76,8 @@ func TestReplayTells(t *testing.T) {
 		{inFile(base, `"Programs": null`, `"Programs": [{}, {}]`), passes.Table, "facts of 2"},
 		{inFile(base, `"Modules": [`, `"Modules": [], "x": [`), passes.Table, "modules of 0"},
 		{inFile(base, "", ""), passes.Table, ""}, // as it was
+		{inFile(options, `"Target": ""`, `"Target": "abacus"`), passes.Table, "not \"abacus\""},
+		{inFile(options, "", ""), passes.Table, ""},
 		{func() error { return os.Remove(filepath.Join(dir, "02-recognize.ir")) }, passes.Table, ""},
 		{func() error { return os.WriteFile(filepath.Join(dir, "00-input.ir"), []byte("func"), 0o644) }, passes.Table, "00-input.ir"},
 		{func() error { return os.Remove(filepath.Join(dir, "replay", "replay.json")) }, passes.Table, "is no folder that --dump of this version wrote"},
@@ -132,6 +134,43 @@ func TestReplayOtherSizes(t *testing.T) {
 		}
 		if err := restore(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestReplayOfFailure: of a compilation that failed, passes are run up to the one that did, which fails again, or is told to run;
+// and a folder that is dumped into twice holds nothing of the first time but what is not a dump's.
+func TestReplayOfFailure(t *testing.T) {
+	s, dir := orderSamples()[0], t.TempDir()
+	s.opt.DumpDir = dir
+	if _, err := s.through(t, passes.Table); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := slices.Clone(passes.Table)
+	k := slices.IndexFunc(broken, func(p pass.Pass) bool { return p.Name == "rows" })
+	broken[k].Run = func(*pass.Context) error { return errors.New("as it does") }
+	if _, err := s.through(t, broken); err == nil {
+		t.Fatal("no failure")
+	}
+	if made, _ := filepath.Glob(filepath.Join(dir, "*-memplan.ir")); len(made) > 0 {
+		t.Errorf("%v is of the first time", made)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "notes.txt")); err != nil {
+		t.Error(err)
+	}
+	for _, table := range [][]pass.Pass{broken, passes.Table} {
+		list, err := passes.ReplayDump(dir, table)
+		if err != nil || len(list) != k+1 {
+			t.Fatalf("%d passes, %v", len(list), err)
+		}
+		for i, r := range list {
+			fails := i == k && &table[0] == &broken[0]
+			if (r.Err != nil) != fails || (r.Diff != "") != (i == k) {
+				t.Errorf("%s: %v, %q", r.Pass, r.Err, r.Diff)
+			}
 		}
 	}
 }

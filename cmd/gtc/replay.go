@@ -15,7 +15,8 @@ func replayCommand() *cobra.Command {
 		Use: "replay FOLDER", Short: "Run the passes again on the modules of a dump folder, and compare with what they made",
 		Long: `Run the passes again on the modules of a folder that --dump wrote, with the options that it was written with, each pass on just
 what it was given then, and compare what it makes with what it made. So another gtc, or this one after a change, is shown the passes that do
-otherwise, and none that only see the consequences. The model is not needed.
+otherwise, and none that only see the consequences. The model is not needed. Of a compilation that failed, the pass with which it did is the last
+that is run.
 
 Exit codes: 0 all passes make the same, 1 some do not, 2 the folder cannot be read.`,
 		Example: "  gtc compile model.onnx --loss mse --batch 4 --dump before\n  gtc replay before",
