@@ -73,6 +73,7 @@ func main() {
 // side is one of the two compilers.
 type side struct {
 	name, gtc, out string
+	cache, goCache string        // each has images of kernels to itself, so that none finds what the other has compiled; Go's are one
 	took           time.Duration // processor time of the compiler and its children
 }
 
@@ -142,11 +143,16 @@ func build(temp, base string) ([]*side, error) {
 		return nil, fmt.Errorf("git worktree add %s: %w: %s", base, err, out)
 	}
 	defer exec.Command("git", "worktree", "remove", "--force", checkout).Run()
+	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
 	sides := []*side{{name: base}, {name: "tree"}}
 	for i, dir := range []string{checkout, "."} {
 		s := sides[i]
 		// Both write to the same place, one after the other, so that no path of theirs differs.
 		s.gtc, s.out = filepath.Join(temp, s.name+strconv.Itoa(i), "gtc"), filepath.Join(temp, "out")
+		s.cache, s.goCache = filepath.Join(filepath.Dir(s.gtc), "cache"), strings.TrimSpace(string(goCache))
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", s.gtc, "./cmd/gtc")
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -178,6 +184,7 @@ func (s *side) run(model, family, flags string, losses bool) (map[string][]byte,
 		args = append(args, "--no-build")
 	}
 	cmd := exec.Command(s.gtc, append(args, strings.Fields(flags)...)...)
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+s.cache, "GOCACHE="+s.goCache)
 	text, err := cmd.CombinedOutput()
 	if cmd.ProcessState != nil {
 		s.took += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
