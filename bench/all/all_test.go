@@ -9,9 +9,7 @@ import (
 
 // TestPage: the page is what the figures and the results make, and each result is of a figure.
 func TestPage(t *testing.T) {
-	if err := os.Chdir("../.."); err != nil {
-		t.Fatal(err)
-	}
+	t.Chdir("../..")
 	have, err := read(results)
 	if err != nil {
 		t.Fatal(err)
