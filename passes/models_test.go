@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/interp"
@@ -16,30 +17,6 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
-
-// shared finds the folder with test models beside the repository, or skips.
-func shared(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		if up := filepath.Dir(dir); up != dir {
-			dir = up
-			continue
-		}
-		t.Fatal("there is no go.mod above the test")
-	}
-	s := filepath.Join(dir, "..", "shared", "models")
-	if _, err := os.Stat(s); err != nil {
-		t.Skip("shared/ is absent: its models are not there to train")
-	}
-	return s
-}
 
 // batches is the batch of each model's reference where it is not 4.
 var batches = map[string]int{"convnet_bn": 8, "mlp": 16}
@@ -142,7 +119,7 @@ func relative(got, want []float64) float64 {
 // of the evaluated @step with PyTorch's float64 references. The evaluator is slow, so the timm models run
 // only when GTC_TEST_MODEL says all or starts their names; gtc check runs all of them compiled.
 func TestModelsAgainstTorch(t *testing.T) {
-	files, _ := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
+	files, _ := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
 	only := os.Getenv("GTC_TEST_MODEL")
 	skip := func(base string) bool {
 		switch {

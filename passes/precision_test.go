@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -49,7 +50,7 @@ func TestRandomPrecisions(t *testing.T) {
 // TestSavedActivations: half precision halves what the forward pass keeps for the backward pass.
 func TestSavedActivations(t *testing.T) {
 	for _, name := range []string{"gpt2_tiny.opt.onnx", "llama_tiny.opt.onnx", "bert_tiny.onnx", "timm_test_vit.onnx", "unet_tiny.onnx"} {
-		file := filepath.Join(shared(t), name)
+		file := filepath.Join(fixtures.Path(t, "models"), name)
 		wide, list := saved(t, file, "fp32")
 		for _, precision := range []string{"bf16", "fp16"} {
 			narrow, half := saved(t, file, precision)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/passes"
@@ -58,7 +59,7 @@ var meshes = []struct{ dp, mb int }{{2, 1}, {2, 2}, {1, 4}}
 // TestModelsOnRanks runs the rank programs of the shared models on simulated ranks and micro-batches against the
 // whole program. Those whose evaluation takes long run only without -short; GTC_TEST_MODEL chooses by prefix.
 func TestModelsOnRanks(t *testing.T) {
-	files, _ := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
+	files, _ := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
 	only, quick := os.Getenv("GTC_TEST_MODEL"), map[string]bool{"mlp.onnx": true, "gpt_loss_inside.onnx": true}
 	if !testing.Short() {
 		quick["mlp.opt.onnx"], quick["convnet_bn.onnx"], quick["lstm_lm.onnx"] = true, true, true
@@ -128,7 +129,7 @@ func TestLocalBatchNormOnRanks(t *testing.T) {
 		t.Skip("-short: comparing on simulated ranks takes seconds")
 	}
 	opt := &pass.Options{DP: 2, Optimizer: pass.Optimizer{Name: "sgd", LR: 0.1}}
-	c, whole := compileRanks(t, filepath.Join(shared(t), "convnet_bn.onnx"), 4, opt)
+	c, whole := compileRanks(t, filepath.Join(fixtures.Path(t, "models"), "convnet_bn.onnx"), 4, opt)
 	step := whole.Func("step")
 	args := interp.Random(step, 1)
 	for _, p := range step.Params {

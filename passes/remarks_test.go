@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -20,7 +21,7 @@ var idioms = map[string]map[string]int{
 
 // TestIdiomsOfModels counts what recognize raised in the shared models.
 func TestIdiomsOfModels(t *testing.T) {
-	files, _ := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
+	files, _ := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
 	for _, file := range files {
 		base := filepath.Base(file)
 		name, _, _ := strings.Cut(base, ".")

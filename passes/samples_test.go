@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
@@ -13,7 +14,7 @@ import (
 // TestWhereSamplesMeet holds the analysis of whole models to what is known of them: a false meeting costs the last samples of an epoch, one
 // that is missed trains wrongly.
 func TestWhereSamplesMeet(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
+	files, err := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no models", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -28,7 +29,7 @@ var pipelines = []struct {
 // TestModelsOnStages runs the programs of all stages of the shared models on simulated ranks against the whole program.
 // GTC_TEST_MODEL chooses models by prefix; without it, and with -short, only the quickest run.
 func TestModelsOnStages(t *testing.T) {
-	files, _ := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
+	files, _ := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
 	only, quick := os.Getenv("GTC_TEST_MODEL"), map[string]bool{"mlp.onnx": true, "gpt_loss_inside.onnx": !testing.Short()}
 	for _, file := range files {
 		base := filepath.Base(file)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -33,7 +34,7 @@ func TestTensorParallel(t *testing.T) {
 	}
 	if only := os.Getenv("GTC_TEST_MODEL"); only != "" {
 		cases = nil
-		files, _ := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
+		files, _ := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
 		for _, file := range files {
 			base := filepath.Base(file)
 			if only != "all" && !strings.HasPrefix(base, only) {
@@ -52,7 +53,7 @@ func TestTensorParallel(t *testing.T) {
 			if n := batches[name(k.file)]; n != 0 && strings.HasSuffix(k.file, ".opt.onnx") {
 				batch = n // fixed in the file
 			}
-			c, whole := compileRanks(t, filepath.Join(shared(t), k.file), batch, opt)
+			c, whole := compileRanks(t, filepath.Join(fixtures.Path(t, "models"), k.file), batch, opt)
 			if testing.Verbose() {
 				for _, r := range c.Remarks {
 					if strings.Contains("shard spmd", r.Pass) {
@@ -85,7 +86,7 @@ func TestMegatron(t *testing.T) {
 	const layers, sums = 2, 4*2 + 2
 	for _, sp := range []bool{false, true} {
 		opt := &pass.Options{TP: 2, SP: sp, Optimizer: pass.Optimizer{Name: "adamw", LR: 0.1}}
-		c, _ := compileRanks(t, filepath.Join(shared(t), "gpt2_tiny.dynamo.onnx"), 4, opt)
+		c, _ := compileRanks(t, filepath.Join(fixtures.Path(t, "models"), "gpt2_tiny.dynamo.onnx"), 4, opt)
 		got := map[string]int{}
 		for _, op := range c.Module.Func("step").Ops {
 			kind := op.Def.Rules.Collective

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -31,7 +32,7 @@ func TestZeroParallel(t *testing.T) {
 	cases = append(cases, zeroCase{"gpt_loss_inside.onnx", 3, 2, 1, 2, "adamw"}, zeroCase{"mlp.onnx", 3, 2, 2, 2, "adamw"})
 	if only := os.Getenv("GTC_TEST_MODEL"); only != "" {
 		cases = nil
-		files, _ := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
+		files, _ := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
 		for _, file := range files {
 			base := filepath.Base(file)
 			if only != "all" && !strings.HasPrefix(base, only) {
@@ -50,7 +51,7 @@ func TestZeroParallel(t *testing.T) {
 			if n := batches[name(k.file)]; n != 0 && strings.HasSuffix(k.file, ".opt.onnx") {
 				batch = n // fixed in the file
 			}
-			c, whole := compileRanks(t, filepath.Join(shared(t), k.file), batch, opt)
+			c, whole := compileRanks(t, filepath.Join(fixtures.Path(t, "models"), k.file), batch, opt)
 			if testing.Verbose() {
 				for _, r := range c.Remarks {
 					if strings.Contains("shard spmd", r.Pass) {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 // beGTC is the variable that makes the test binary the gtc command, so that scripts run it without a build of its own and
@@ -85,14 +87,9 @@ type script struct {
 
 // models finds the shared models, or skips a script that needs them.
 func (s *script) models(text string) {
-	dir, err := filepath.Abs("../../../shared/models")
-	if err != nil {
-		s.t.Fatal(err)
+	if strings.Contains(text, "$MODELS") {
+		s.env["MODELS"] = fixtures.Path(s.t, "models")
 	}
-	if _, err := os.Stat(dir); err != nil && strings.Contains(text, "$MODELS") {
-		s.t.Skip("shared/ is absent: there are no models to compile")
-	}
-	s.env["MODELS"] = dir
 }
 
 // words splits a line at blanks outside quotes.

@@ -3,14 +3,13 @@ package proof_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/proof"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
@@ -18,10 +17,7 @@ import (
 // compiled is the plan of the small MLP of the shared models.
 func compiled(t *testing.T, o pass.Options) *abi.Manifest {
 	t.Helper()
-	model := filepath.Join("..", "..", "..", "shared", "models", "mlp.onnx")
-	if _, err := os.Stat(model); err != nil {
-		t.Skip("shared/ is absent: no program of a real model is proven")
-	}
+	model := fixtures.Path(t, "models/mlp.onnx")
 	o.Loss, o.IgnoreIndex, o.ClipNorm, o.Optimizer = "cross_entropy", -100, 1, pass.Optimizer{Name: "adamw", LR: 0.1}
 	res, err := compiler.Run(context.Background(), &compiler.Options{Model: model, Out: t.TempDir(), Import: onnx.Options{Batch: 16}, Pass: o})
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +11,7 @@ import (
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/volume"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -21,10 +20,7 @@ import (
 // compiled compiles the small GPT, all of whose parameters divide by 2 and 4, with each gradient in a message of its own.
 func compiled(t *testing.T, o pass.Options) *compiler.Result {
 	t.Helper()
-	model := filepath.Join("..", "..", "..", "shared", "models", "gpt_loss_inside.onnx")
-	if _, err := os.Stat(model); err != nil {
-		t.Skip("shared/ is absent: there is no model whose messages to count")
-	}
+	model := fixtures.Path(t, "models/gpt_loss_inside.onnx")
 	o.Loss, o.BucketBytes, o.Optimizer = "graph", 1, pass.Optimizer{Name: "sgd", LR: 0.1}
 	res, err := compiler.Run(context.Background(), &compiler.Options{Model: model, Out: t.TempDir(), Import: onnx.Options{Batch: 8}, Pass: o})
 	if err != nil {

@@ -4,22 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxtest"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
 )
 
 // readBackend unpacks the cases of the ONNX project's test data whose folder name keep accepts.
 func readBackend(t *testing.T, keep func(string) bool) []*onnxtest.Case {
-	cases, err := onnxtest.Read(filepath.Join(shared(t), "..", "onnx", "backend-test-data.tar.gz"), keep)
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("shared/ is absent: no backend test data")
-	} else if err != nil {
+	cases, err := onnxtest.Read(fixtures.Path(t, "onnx/backend-test-data.tar.gz"), keep)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return cases

@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
 )
 
 // TestExport changes every parameter, exports, imports the result and compares both functions.
 func TestExport(t *testing.T) {
-	dir := shared(t)
+	dir := fixtures.Path(t, "models")
 	files, _ := filepath.Glob(filepath.Join(dir, "*.onnx"))
 	for _, file := range files {
 		base := filepath.Base(file)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/interp"
@@ -87,7 +88,7 @@ func trainBatchNorm(f *ir.Func) {
 
 // TestSharedForward runs the imported models in the interpreter against PyTorch's outputs.
 func TestSharedForward(t *testing.T) {
-	dir := shared(t)
+	dir := fixtures.Path(t, "models")
 	files, _ := filepath.Glob(filepath.Join(dir, "*.onnx"))
 	for _, file := range files {
 		base := filepath.Base(file)

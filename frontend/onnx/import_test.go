@@ -5,31 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-// shared finds the folder with test models beside the repository, or skips.
-func shared(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			t.Fatal("no go.mod above the test")
-		}
-		dir = up
-	}
-	s := filepath.Join(dir, "..", "shared", "models")
-	if _, err := os.Stat(s); err != nil {
-		t.Skip("shared/ is absent: its models are not there to import")
-	}
-	return s
-}
+	"github.com/gtc-compiler/gtc/internal/fixtures"
+)
 
 // batches is the batch size of each model's reference, for files with a dynamic one.
 var batches = map[string]int{"convnet_bn": 8, "mlp": 16}
@@ -43,7 +21,7 @@ func batchOf(file string) int {
 }
 
 func TestImportShared(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(shared(t), "*.onnx"))
+	files, err := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no models", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 // unmatched lists reference gradients for which a file cannot have a parameter of that name and shape.
@@ -19,7 +21,7 @@ var unmatched = map[string][]string{
 // TestNames compares parameters with the names and shapes of PyTorch's gradients: what is trained is exactly the
 // model's parameters, whatever the exporter did to the names.
 func TestNames(t *testing.T) {
-	dir := shared(t)
+	dir := fixtures.Path(t, "models")
 	files, _ := filepath.Glob(filepath.Join(dir, "*.onnx"))
 	for _, file := range files {
 		base := filepath.Base(file)

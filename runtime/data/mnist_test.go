@@ -4,33 +4,10 @@ import (
 	"context"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
-)
 
-// shared finds a file of the folder beside the repository, or skips the test.
-func shared(t *testing.T, name string) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		if dir == filepath.Dir(dir) {
-			t.Fatal("no go.mod above the test")
-		}
-		dir = filepath.Dir(dir)
-	}
-	path := filepath.Join(dir, "..", "shared", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("shared/ is absent: ", err)
-	}
-	return path
-}
+	"github.com/gtc-compiler/gtc/internal/fixtures"
+)
 
 // Sums over the MNIST subset, as NumPy gives them.
 func TestMNIST(t *testing.T) {
@@ -38,7 +15,7 @@ func TestMNIST(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Open([]string{shared(t, "data/mnist_train.npz")},
+	d, err := Open([]string{fixtures.Path(t, "data/mnist_train.npz")},
 		[]Input{{Name: "x", DType: "f32", Shape: []int{1, 28, 28}}, {Name: "target", DType: "i64", Target: true, Hi: 10}},
 		Options{Transforms: map[string]Transform{"x": norm}})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/check"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/kir/kirtest"
@@ -72,7 +73,7 @@ func TestTemplate(t *testing.T) {
 // Sums are doubles, so that fp32 is within 1e-4 of them everywhere; bf16 is as far off as on the processor.
 func TestModels(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds programs")
+		t.Skip("-short: builds programs")
 	}
 	trials := []struct {
 		model string
@@ -84,7 +85,10 @@ func TestModels(t *testing.T) {
 		{"gpt2_tiny.opt.onnx", 2e-2, func(o *pass.Options) { o.Precision = "bf16" }},
 	}
 	if os.Getenv("GTC_LONG") != "" {
-		files, _ := filepath.Glob("../../../shared/models/*.onnx")
+		files, err := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
+		if err != nil || len(files) == 0 {
+			t.Fatal("there are no models: ", err)
+		}
 		for _, f := range files {
 			if name := filepath.Base(f); name != "convnet_bn.opt.onnx" && name != "timm_test_resnet.opt.onnx" { // without batch normalisation: other models
 				trials = append(trials, trials[0])
@@ -94,12 +98,9 @@ func TestModels(t *testing.T) {
 	}
 	for _, x := range trials {
 		t.Run(x.model, func(t *testing.T) {
-			file := filepath.Join("../../../shared/models", x.model)
-			if _, err := os.Stat(file); err != nil {
-				t.Skip("shared/ is absent: its models are not there to check")
-			}
-			name, _, _ := strings.Cut(file[len("../../../"):], ".")
-			o := &check.Options{Reference: "../../../" + name + ".npz", Tol: x.tol, Steps: 3, Compile: compiler.Options{Model: file}}
+			file := fixtures.Path(t, "models/"+x.model)
+			name, _, _ := strings.Cut(x.model, ".")
+			o := &check.Options{Reference: fixtures.Path(t, "models/"+name+".npz"), Tol: x.tol, Steps: 3, Compile: compiler.Options{Model: file}}
 			o.Compile.Pass.Target, o.Compile.Pass.IgnoreIndex = "ref", -100
 			x.set(&o.Compile.Pass)
 			if err := check.Bind(&o.Compile, o.Reference); err != nil {

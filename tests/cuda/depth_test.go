@@ -10,6 +10,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/bench/compile/deepen"
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
 )
@@ -23,9 +24,9 @@ func TestDepthAddsNoKernels(t *testing.T) {
 	if _, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv)); err != nil {
 		t.Log("NVRTC is absent: the kernels are counted, not compiled")
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "gpt2_tiny.opt.onnx"))
+	data, err := os.ReadFile(fixtures.Path(t, "models/gpt2_tiny.opt.onnx"))
 	if err != nil {
-		t.Skip("shared/ is absent: its models are not there to deepen")
+		t.Fatal(err)
 	}
 	var texts []string
 	var kernels []int

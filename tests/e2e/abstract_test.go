@@ -83,7 +83,7 @@ func TestAbstractWeightsGiveTheSameProgram(t *testing.T) {
 // A folder without weights says so, and trains on from a checkpoint of the same model with weights.
 func TestAbstractFolderNeedsACheckpoint(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds programs")
+		t.Skip("-short: builds programs")
 	}
 	dirs := make([]string, 2)
 	for i, abstract := range []bool{false, true} {
@@ -145,7 +145,7 @@ func TestAbstractLayouts(t *testing.T) {
 // 175 billion parameters on 1,024 ranks, with GTC_LONG=1: eight programs, in less than two minutes and 8 GiB.
 func TestLargeModel(t *testing.T) {
 	if os.Getenv("GTC_LONG") == "" {
-		t.Skip("takes some 10 s of two processors")
+		t.Skip("175 billion parameters are NOT TESTED: GTC_LONG=1 takes some 10 s of two processors")
 	}
 	data, err := shape.Model(shape.GPT3)
 	if err != nil {

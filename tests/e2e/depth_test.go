@@ -8,12 +8,13 @@ import (
 
 	"github.com/gtc-compiler/gtc/bench/compile/deepen"
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 // deep writes gpt2_tiny with n layers in place of two.
 func deep(t *testing.T, name string, n int) string {
 	t.Helper()
-	data, err := os.ReadFile(shared(t, name))
+	data, err := os.ReadFile(fixtures.Path(t, "models/"+name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,16 +55,6 @@ func plays(t testing.TB) string {
 	return filepath.Join(scratch, "train.bin")
 }
 
-// shared is a model of ../shared.
-func shared(t testing.TB, name string) string {
-	t.Helper()
-	path := filepath.Join(root, "../shared/models", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("shared/ is absent: %v", err)
-	}
-	return path
-}
-
 // spec is what tests compile; equal specs share one folder.
 type spec struct {
 	model            string

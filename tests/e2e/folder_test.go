@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 // contents are the checksums of all files of a compiled folder but the programs, by path.
@@ -43,7 +44,7 @@ func contents(t *testing.T, dir string) map[string][32]byte {
 
 // The same input gives the same folder, to the byte: in another place, over an old folder, from another working folder.
 func TestCompilingTwiceGivesTheSameBytes(t *testing.T) {
-	s := spec{model: shared(t, "gpt2_tiny.opt.onnx"), batch: 4, dp: 2, micro: 2, lr: 1e-3}
+	s := spec{model: fixtures.Path(t, "models/gpt2_tiny.opt.onnx"), batch: 4, dp: 2, micro: 2, lr: 1e-3}
 	var first map[string][32]byte
 	place := t.TempDir()
 	for i, out := range []string{"a", "deep/er/place", "a"} {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
@@ -91,12 +92,12 @@ func farthest(t *testing.T, a, b *npz.Array) float64 {
 
 // TestForwardOfWholeBatches: an output for all samples together cannot be told for another number of them.
 func TestForwardOfWholeBatches(t *testing.T) {
-	o := spec{model: shared(t, "gpt_loss_inside.onnx"), batch: 2, lr: 1e-3}.options(filepath.Join(t.TempDir(), "out"))
+	o := spec{model: fixtures.Path(t, "models/gpt_loss_inside.onnx"), batch: 2, lr: 1e-3}.options(filepath.Join(t.TempDir(), "out"))
 	o.Build, o.Pass.Loss = true, pass.NoLoss
 	if _, err := compiler.Run(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
-	reference := shared(t, "gpt_loss_inside.npz")
+	reference := fixtures.Path(t, "models/gpt_loss_inside.npz")
 	f, err := npz.Open(reference)
 	if err != nil {
 		t.Fatal(err)

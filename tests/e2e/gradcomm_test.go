@@ -17,7 +17,7 @@ import (
 // gives the same bits, since errors and local state are saved for each rank, and another number of ranks goes on.
 func TestGradComm(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds programs")
+		t.Skip("-short: builds programs")
 	}
 	plain := losses(run(t, compiled(t, two).Dir, 2, append(sameSteps, "none", "--steps", "60")...))
 	for _, c := range []struct {

@@ -11,6 +11,7 @@ import (
 	shape "github.com/gtc-compiler/gtc/bench/compile/gpt"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
@@ -131,7 +132,7 @@ func TestReproducibleRefuses(t *testing.T) {
 		pass  pass.Options
 	}{
 		"must be a power of two":       {mlp, pass.Options{DP: 3, Microbatches: 2}},
-		"not the same in every layout": {shared(t, "convnet_bn.onnx"), pass.Options{DP: 2}},
+		"not the same in every layout": {fixtures.Path(t, "models/convnet_bn.onnx"), pass.Options{DP: 2}},
 	} {
 		o := spec{model: c.model, batch: 12, dp: c.pass.DP, micro: c.pass.Microbatches, lr: 1e-2}.options(filepath.Join(t.TempDir(), "out"))
 		o.Pass.PP, o.Pass.Reproducible = c.pass.PP, true

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
 
@@ -16,7 +17,7 @@ import (
 // 20 of them for every model of ../shared/models, else 3 for two models. Where programs are not built, their sources and plans
 // are all that there is.
 func TestProcessesGiveTheSameBytes(t *testing.T) {
-	models, times := []string{shared(t, "gpt2_tiny.opt.onnx"), shared(t, "convnet_bn.onnx")}, 3
+	models, times := []string{fixtures.Path(t, "models/gpt2_tiny.opt.onnx"), fixtures.Path(t, "models/convnet_bn.onnx")}, 3
 	if os.Getenv("GTC_LONG") != "" {
 		times = 20
 		var err error

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 // comparison is a model that gtc check compares with its reference: `gtc check FILE.onnx --reference FILE.npz FLAGS`.
@@ -97,10 +99,7 @@ func input(t *testing.T, name string) string {
 	if own := filepath.Join("testdata", name); exists(own) {
 		return own
 	}
-	if _, err := os.Stat(folder); err != nil {
-		t.Skip("shared/ is absent: its models are not there to check")
-	}
-	return filepath.Join(folder, name)
+	return fixtures.Path(t, "faults/"+name)
 }
 
 func exists(path string) bool {

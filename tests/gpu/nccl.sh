@@ -3,7 +3,7 @@
 #
 #	tests/gpu/nccl.sh          # GTC_LONG=1 adds buffers of 100 MB
 #
-# GTC_NCCL_LIB and GTC_CUDA_LIB can name the libraries' files. Without a GPU the tests skip and say what is missing; the same
+# GTC_NCCL_LIB and GTC_CUDA_LIB can name the libraries' files. Without a GPU the tests fail and say what is missing; the same
 # code runs on a stand-in in "go test ./distributed/comm/nccl".
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -14,6 +14,7 @@ import (
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/check"
 	"github.com/gtc-compiler/gtc/distributed/launch"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
@@ -28,9 +29,8 @@ const (
 // could not be compared. By default it takes two small models; GTC_LONG=1 takes all.
 func TestCurves(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds six programs")
+		t.Skip("-short: builds six programs")
 	}
-	dir := "../../../shared/models"
 	names := []string{"mlp.onnx", "gpt2_tiny.opt.onnx"}
 	if os.Getenv("GTC_LONG") != "" {
 		names = []string{"mlp.onnx", "convnet_bn.onnx", "gpt2_tiny.opt.onnx", "gpt_loss_inside.onnx", "llama_tiny.opt.onnx", "bert_tiny.onnx",
@@ -41,12 +41,9 @@ func TestCurves(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(dir, name)
-			if _, err := os.Stat(file); err != nil {
-				t.Skip("shared/ is absent: its models are not there to train")
-			}
+			file := fixtures.Path(t, "models/"+name)
 			base, _, _ := strings.Cut(name, ".")
-			ref := filepath.Join(dir, base+".npz")
+			ref := fixtures.Path(t, "models/"+base+".npz")
 			want := curve(t, file, ref, "fp32")
 			if last := want[curveSteps-1]; !(last < 0.97*want[0]) {
 				t.Errorf("in fp32 the loss goes from %g to %g: nothing is learned", want[0], last)

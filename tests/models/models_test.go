@@ -11,6 +11,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/check"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 // layouts are the splits that each model is checked with.
@@ -42,10 +43,7 @@ func runs(base string, i int) bool {
 // TestModels checks outputs, loss, gradients and ten steps of two optimizers on one rank, on two, and on two with
 // micro-batches, as runs says. GTC_TEST_MODEL selects files by their beginning.
 func TestModels(t *testing.T) {
-	dir := "../../../shared/models"
-	if _, err := os.Stat(dir); err != nil {
-		t.Skip("shared/ is absent: its models are not there to check")
-	}
+	dir := fixtures.Path(t, "models")
 	files, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
 	if os.Getenv("GTC_LONG") == "" {
 		t.Log("every file in one layout, a few in all; GTC_LONG=1 checks every file in every layout")

@@ -15,7 +15,6 @@
 package onnx
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,6 +28,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/codegen/codegentest"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxtest"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/notyet.tsv")
@@ -36,16 +36,15 @@ var update = flag.Bool("update", false, "rewrite testdata/notyet.tsv")
 // packages is how many C files the kernels of all cases are spread over.
 const packages = 8
 
-const shared = "../../../shared/onnx/backend-test-data.tar.gz"
+// backendData is the ONNX project's test data below shared.
+const backendData = "onnx/backend-test-data.tar.gz"
 
 func TestBackend(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: builds kernels")
 	}
-	cases, err := onnxtest.Read(shared, wanted(t))
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("shared/ is absent: no backend test data")
-	} else if err != nil {
+	cases, err := onnxtest.Read(fixtures.Path(t, backendData), wanted(t))
+	if err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()

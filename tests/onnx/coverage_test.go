@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxtest"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
@@ -26,10 +26,8 @@ type shown struct {
 // TestCoverage holds frontend/onnx/coverage.tsv to what the cases of single operators show: which pass (TestBackend keeps the
 // lists), whose gradient agrees with central differences, and which core ops the operator becomes. -update writes it.
 func TestCoverage(t *testing.T) {
-	cases, err := onnxtest.Read(shared, func(string) bool { return true })
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("shared/ is absent: no backend test data")
-	} else if err != nil {
+	cases, err := onnxtest.Read(fixtures.Path(t, backendData), func(string) bool { return true })
+	if err != nil {
 		t.Fatal(err)
 	}
 	unsupported, notYet := readList(t, "unsupported.tsv"), readList(t, "notyet.tsv")

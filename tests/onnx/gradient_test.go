@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxtest"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/interp"
@@ -46,10 +46,8 @@ var (
 // a difference is of order h^2, eps*|L|/h and eps*sum_i |dL/dx_i x_i|/h. Where the two one-sided differences disagree the point lies at
 // a kink, and another one is tried.
 func TestGradients(t *testing.T) {
-	cases, err := onnxtest.Read(shared, wanted(t))
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("shared/ is absent: no backend test data")
-	} else if err != nil {
+	cases, err := onnxtest.Read(fixtures.Path(t, backendData), wanted(t))
+	if err != nil {
 		t.Fatal(err)
 	}
 	compared, noFloats, kinks, refused := 0, 0, []string{}, 0

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/check"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 var grid = flag.Bool("grid", os.Getenv("GTC_LONG") != "", "check every model in every layout instead of each layout with some models")
@@ -77,9 +78,7 @@ func runs(m model, k, i int) bool {
 // layout is checked with some models; -args -grid, or GTC_LONG=1, checks all. GTC_TEST_MODEL selects files by their
 // beginning.
 func TestGrid(t *testing.T) {
-	if _, err := os.Stat(models); err != nil {
-		t.Skip("shared/ is absent: its models are not there to check")
-	}
+	fixtures.Path(t, "models")
 	for k, m := range gridModels {
 		if !strings.HasPrefix(m.file, os.Getenv("GTC_TEST_MODEL")) {
 			continue

@@ -1,18 +1,16 @@
 package parallel
 
 import (
-	"os"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/compiler/check"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 )
 
 // TestProcesses runs a few models and layouts as they are used: kernels are built, and each rank is a process. The
 // first is run by default, all with -args -grid.
 func TestProcesses(t *testing.T) {
-	if _, err := os.Stat(models); err != nil {
-		t.Skip("shared/ is absent: its models are not there to check")
-	}
+	fixtures.Path(t, "models")
 	if testing.Short() {
 		t.Skip("-short: building kernels takes seconds")
 	}

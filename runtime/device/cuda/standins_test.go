@@ -14,7 +14,7 @@ import (
 )
 
 // driverFile is the stand-in's file. Without a C++ compiler the test is skipped.
-func driverFile(t *testing.T) string {
+func driverFile(t testing.TB) string {
 	t.Helper()
 	if _, err := standin.Compiler(); err != nil {
 		t.Skip(err)
