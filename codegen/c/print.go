@@ -19,9 +19,9 @@ const (
 )
 
 type printer struct {
+	scalar.Text
+
 	k      *kir.Kernel
-	b      strings.Builder
-	indent int
 	err    error
 	rowDim []int        // dims of a row, outermost first
 	outDim []int        // dims that enumerate rows
@@ -49,23 +49,7 @@ func Function(name, note string, k *kir.Kernel) (string, error) {
 	}
 	p.plan()
 	p.function(name, note)
-	return p.b.String(), p.err
-}
-
-func (p *printer) line(format string, args ...any) {
-	p.b.WriteString(strings.Repeat("\t", p.indent))
-	fmt.Fprintf(&p.b, format, args...)
-	p.b.WriteByte('\n')
-}
-
-func (p *printer) open(format string, args ...any) {
-	p.line(format+" {", args...)
-	p.indent++
-}
-
-func (p *printer) close() {
-	p.indent--
-	p.line("}")
+	return p.String(), p.err
 }
 
 // root reports whether an instruction makes its stage's loop run.
@@ -161,7 +145,7 @@ func costly(in kir.Inst) bool {
 
 func (p *printer) function(name, note string) {
 	if note != "" {
-		p.line("// %s", strings.NewReplacer("\n", " ", "\\", "/").Replace(note))
+		p.Line("// %s", strings.NewReplacer("\n", " ", "\\", "/").Replace(note))
 	}
 	n := len(p.k.Params)
 	if p.k.Work > 0 {
@@ -171,16 +155,16 @@ func (p *printer) function(name, note string) {
 	for i := range params {
 		params[i] = fmt.Sprintf("void *a%d", i)
 	}
-	p.open("void %s(%s)", name, strings.Join(params, ", "))
+	p.Open("void %s(%s)", name, strings.Join(params, ", "))
 	for i, par := range p.k.Params {
 		c := "const "
 		if par.Out {
 			c = ""
 		}
-		p.line("%s%s *p%d = a%d;", c, scalar.MemType(par.DType), i, i)
+		p.Line("%s%s *p%d = a%d;", c, scalar.MemType(par.DType), i, i)
 	}
 	if p.k.Work > 0 {
-		p.line("char *ws = a%d;", n-1)
+		p.Line("char *ws = a%d;", n-1)
 	}
 	switch {
 	case len(p.accAt) > 0:
@@ -189,11 +173,11 @@ func (p *printer) function(name, note string) {
 		p.row("")
 	default:
 		p.parallel(p.k.Rows())
-		p.open("for (long r = 0; r < %d; r++)", p.k.Rows())
+		p.Open("for (long r = 0; r < %d; r++)", p.k.Rows())
 		p.row("r")
-		p.close()
+		p.Close()
 	}
-	p.close()
+	p.Close()
 }
 
 func (p *printer) reduces() bool {
@@ -203,7 +187,7 @@ func (p *printer) reduces() bool {
 // parallel prints the directive that shares n iterations among threads, when the work is worth it.
 func (p *printer) parallel(n int) {
 	if n > 1 && p.k.Rows()*p.k.RowElems()*len(p.k.Insts) >= parallelWork {
-		p.line("#pragma omp parallel for schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)")
+		p.Line("#pragma omp parallel for schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)")
 	}
 }
 
@@ -212,37 +196,37 @@ func (p *printer) parallel(n int) {
 func (p *printer) chunks() {
 	n, rows := p.k.Chunks, p.k.Rows()
 	p.parallel(n)
-	p.open("for (long c = 0; c < %d; c++)", n)
+	p.Open("for (long c = 0; c < %d; c++)", n)
 	accs := p.accs()
 	for _, i := range accs {
 		in := p.k.Insts[i]
 		t := p.accType(i)
-		p.line("%s *acc%d = (%s *)(ws + %d + c * %d);", t, i, t, p.accAt[i], p.accBytes(i))
+		p.Line("%s *acc%d = (%s *)(ws + %d + c * %d);", t, i, t, p.accAt[i], p.accBytes(i))
 		if p.scalar[i] {
-			p.line("acc%d[0] = %s;", i, scalar.Identity(in))
+			p.Line("acc%d[0] = %s;", i, scalar.Identity(in))
 		} else {
-			p.line("for (long j = 0; j < %d; j++) acc%d[j] = %s;", p.k.Params[in.Param].Elems, i, scalar.Identity(in))
+			p.Line("for (long j = 0; j < %d; j++) acc%d[j] = %s;", p.k.Params[in.Param].Elems, i, scalar.Identity(in))
 		}
 	}
-	p.open("for (long r = c * %d / %d; r < (c + 1) * %d / %d; r++)", rows, n, rows, n)
+	p.Open("for (long r = c * %d / %d; r < (c + 1) * %d / %d; r++)", rows, n, rows, n)
 	p.row("r")
-	p.close()
-	p.close()
+	p.Close()
+	p.Close()
 	for _, i := range accs {
 		in := p.k.Insts[i]
 		elems := p.k.Params[in.Param].Elems
 		t := p.accType(i)
 		if elems*n >= parallelWork {
-			p.line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)")
+			p.Line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)")
 		} else if elems > 1 {
-			p.line("#pragma omp simd")
+			p.Line("#pragma omp simd")
 		}
-		p.open("for (long j = 0; j < %d; j++)", elems)
-		p.line("%s s = ((%s *)(ws + %d))[j];", t, t, p.accAt[i])
-		p.line("for (long c = 1; c < %d; c++) s = %s;", n,
+		p.Open("for (long j = 0; j < %d; j++)", elems)
+		p.Line("%s s = ((%s *)(ws + %d))[j];", t, t, p.accAt[i])
+		p.Line("for (long c = 1; c < %d; c++) s = %s;", n,
 			scalar.Combine(in, "s", fmt.Sprintf("((%s *)(ws + %d + c * %d))[j]", t, p.accAt[i], p.accBytes(i))))
-		p.line("p%d[j] = %s;", in.Param, scalar.Store(p.k.Params[in.Param].DType, "s"))
-		p.close()
+		p.Line("p%d[j] = %s;", in.Param, scalar.Store(p.k.Params[in.Param].DType, "s"))
+		p.Close()
 	}
 }
 

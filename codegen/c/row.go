@@ -19,7 +19,7 @@ func (p *printer) row(r string) {
 			for n := range p.k.Insts {
 				if first, kept := p.spill[n]; kept {
 					_ = first
-					p.line("%s t%d[%d] __attribute__((aligned(64)));", scalar.RegType(p.k.Insts[n].DType), n, p.k.RowElems())
+					p.Line("%s t%d[%d] __attribute__((aligned(64)));", scalar.RegType(p.k.Insts[n].DType), n, p.k.RowElems())
 				}
 			}
 		}
@@ -36,17 +36,17 @@ func (p *printer) indices(r string) {
 	stride := p.k.Rows()
 	for _, d := range p.outDim {
 		if r == "" {
-			p.line("const long i%d = 0;", d)
+			p.Line("const long i%d = 0;", d)
 			continue
 		}
 		stride /= p.k.Dims[d]
 		switch {
 		case len(p.outDim) == 1:
-			p.line("const long i%d = %s;", d, r)
+			p.Line("const long i%d = %s;", d, r)
 		case d == p.outDim[0]:
-			p.line("const long i%d = %s / %d;", d, r, stride)
+			p.Line("const long i%d = %s / %d;", d, r, stride)
 		default:
-			p.line("const long i%d = %s / %d %% %d;", d, r, stride, p.k.Dims[d])
+			p.Line("const long i%d = %s / %d %% %d;", d, r, stride, p.k.Dims[d])
 		}
 	}
 }
@@ -61,7 +61,7 @@ func (p *printer) pointers() {
 		if in.Op == "store" {
 			c = ""
 		}
-		p.line("%s%s *q%d = p%d%s;", c, scalar.MemType(p.k.Params[in.Param].DType), n, in.Param, p.offset(in.Access, p.outDim, "i"))
+		p.Line("%s%s *q%d = p%d%s;", c, scalar.MemType(p.k.Params[in.Param].DType), n, in.Param, p.offset(in.Access, p.outDim, "i"))
 	}
 }
 
@@ -112,10 +112,10 @@ func (p *printer) loop(t int, alone bool) {
 		in := p.k.Insts[n]
 		if in.Op == "reduce" || in.Op == "acc" && p.scalar[n] {
 			name := fmt.Sprintf("v%d", n)
-			p.line("%s %s = %s;", scalar.RegType(in.DType), name, scalar.Identity(in))
+			p.Line("%s %s = %s;", scalar.RegType(in.DType), name, scalar.Identity(in))
 			reductions = append(reductions, kir.ReductionOf(in.Fn).OpenMP+":"+name)
 			if scalar.Extreme(in) {
-				p.line("int n%d = 0;", n)
+				p.Line("int n%d = 0;", n)
 				reductions = append(reductions, fmt.Sprintf("|:n%d", n))
 			}
 		}
@@ -124,24 +124,24 @@ func (p *printer) loop(t int, alone bool) {
 		if i == len(p.rowDim)-1 {
 			p.simd(t, reductions, alone && i == 0)
 		}
-		p.open("for (long j%d = 0; j%d < %d; j%d++)", d, d, p.k.Dims[d], d)
+		p.Open("for (long j%d = 0; j%d < %d; j%d++)", d, d, p.k.Dims[d], d)
 	}
 	if len(p.rowDim) == 0 {
-		p.open("")
+		p.Open("")
 	}
 	for _, n := range p.used[t] {
 		p.inst2(n, t)
 	}
 	for range max(1, len(p.rowDim)) {
-		p.close()
+		p.Close()
 	}
 	for _, n := range p.used[t] {
 		in := p.k.Insts[n]
 		if scalar.Extreme(in) && (in.Op == "reduce" || in.Op == "acc" && p.scalar[n]) {
-			p.line("v%d = n%d ? NAN : v%d;", n, n, n)
+			p.Line("v%d = n%d ? NAN : v%d;", n, n, n)
 		}
 		if in.Op == "acc" && p.scalar[n] {
-			p.line("acc%d[0] = %s;", n, scalar.Combine(in, fmt.Sprintf("acc%d[0]", n), fmt.Sprintf("v%d", n)))
+			p.Line("acc%d[0] = %s;", n, scalar.Combine(in, fmt.Sprintf("acc%d[0]", n), fmt.Sprintf("v%d", n)))
 		}
 	}
 }
@@ -156,10 +156,10 @@ func (p *printer) simd(t int, reductions []string, alone bool) {
 		return
 	}
 	if alone && p.k.RowElems()*len(p.k.Insts) >= parallelWork {
-		p.line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)%s", clause)
+		p.Line("#pragma omp parallel for simd schedule(static) num_threads(gtc_threads) if (parallel: gtc_threads > 1)%s", clause)
 		return
 	}
-	p.line("#pragma omp simd%s", clause)
+	p.Line("#pragma omp simd%s", clause)
 }
 
 // outerAccumulates reports whether the loop stores through an access that repeats along the innermost dim.
@@ -177,23 +177,23 @@ func (p *printer) inst2(n, t int) {
 	first, kept := p.spill[n]
 	switch {
 	case kept && first < t:
-		p.line("const %s v%d = t%d[%s];", scalar.RegType(in.DType), n, n, p.flat())
+		p.Line("const %s v%d = t%d[%s];", scalar.RegType(in.DType), n, n, p.flat())
 		return
 	case scalar.Extreme(in) && (in.Op == "reduce" || p.scalar[n]):
-		p.line("v%d = v%d %s v%d ? v%d : v%d;", n, n, kir.ReductionOf(in.Fn).Beats, in.Args[0], in.Args[0], n)
-		p.line("n%d |= v%d != v%d;", n, in.Args[0], in.Args[0])
+		p.Line("v%d = v%d %s v%d ? v%d : v%d;", n, n, kir.ReductionOf(in.Fn).Beats, in.Args[0], in.Args[0], n)
+		p.Line("n%d |= v%d != v%d;", n, in.Args[0], in.Args[0])
 		return
 	case in.Op == "reduce" || in.Op == "acc" && p.scalar[n]:
-		p.line("v%d = %s;", n, scalar.Combine(in, fmt.Sprintf("v%d", n), fmt.Sprintf("v%d", in.Args[0])))
+		p.Line("v%d = %s;", n, scalar.Combine(in, fmt.Sprintf("v%d", n), fmt.Sprintf("v%d", in.Args[0])))
 		return
 	case in.Op == "acc":
 		at := fmt.Sprintf("acc%d[%s]", n, p.inner(in.Access))
-		p.line("%s = %s;", at, scalar.Combine(in, at, fmt.Sprintf("v%d", in.Args[0])))
+		p.Line("%s = %s;", at, scalar.Combine(in, at, fmt.Sprintf("v%d", in.Args[0])))
 		return
 	}
 	p.inst(n)
 	if kept {
-		p.line("t%d[%s] = v%d;", n, p.flat(), n)
+		p.Line("t%d[%s] = v%d;", n, p.flat(), n)
 	}
 }
 
@@ -213,17 +213,17 @@ func (p *printer) inst(n int) {
 	in := p.k.Insts[n]
 	switch in.Op {
 	case "load":
-		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, fmt.Sprintf("q%d[%s]", n, p.inner(in.Access))))
+		p.Line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, fmt.Sprintf("q%d[%s]", n, p.inner(in.Access))))
 	case "store":
-		p.line("q%d[%s] = %s;", n, p.inner(in.Access), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
+		p.Line("q%d[%s] = %s;", n, p.inner(in.Access), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
 	case "index":
-		p.line("const int64_t v%d = %d%s%s;", n, in.Access.Offset, p.offset(kir.Access{Strides: in.Access.Strides}, p.outDim, "i"),
+		p.Line("const int64_t v%d = %d%s%s;", n, in.Access.Offset, p.offset(kir.Access{Strides: in.Access.Strides}, p.outDim, "i"),
 			p.offset(in.Access, p.rowDim, "j"))
 	default:
 		s, err := scalar.Expr(p.k, n, false)
 		if err != nil && p.err == nil {
 			p.err = err
 		}
-		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, s)
+		p.Line("const %s v%d = %s;", scalar.RegType(in.DType), n, s)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/ir/kir"
+	"github.com/gtc-compiler/gtc/ir/kir/kirtest"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
@@ -23,36 +24,9 @@ var stored = []dtype.DType{dtype.F8E4M3, dtype.F8E4M3Z, dtype.F8E5M2, dtype.F8E5
 
 // fillType gives x numbers that include the ends of its type and what is special about it.
 func fillType(r *rand.Rand, x *ir.Array) {
-	d := x.Type.DType
-	special := []float64{0, 1, -1, 0.5, -0.5, 2.5, -3.5, 100, -100, 7, 1.5, 3}
-	for i := range x.F {
-		x.F[i] = d.Round(4 * r.NormFloat64())
-		if i < len(special) {
-			x.F[i] = d.Round(special[i])
-		}
-	}
-	for i := range x.I {
-		v := int64(r.Uint64())
-		switch i % 8 {
-		case 0:
-			v = 0
-		case 1:
-			v = -1
-		case 2:
-			v = 1
-		case 3:
-			v = math.MinInt64 >> (64 - d.Bits()) // the least of a signed type
-		case 4:
-			v = math.MaxInt64 >> (64 - d.Bits())
-		case 5:
-			v = int64(i)
-		}
-		if x.I[i] = d.Wrap(v); d == dtype.Bool {
-			x.I[i] = v & 1
-		}
-	}
-	r.Shuffle(len(x.F), func(i, j int) { x.F[i], x.F[j] = x.F[j], x.F[i] })
-	r.Shuffle(len(x.I), func(i, j int) { x.I[i], x.I[j] = x.I[j], x.I[i] })
+	b := kirtest.Edges(r, x.Type.DType, max(len(x.F), len(x.I)))
+	copy(x.F, b.F)
+	copy(x.I, b.I)
 }
 
 // typed collects functions, their arguments and what the evaluator makes of them.

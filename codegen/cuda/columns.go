@@ -50,24 +50,24 @@ func (p *printer) columns() {
 	for _, n := range uniform {
 		p.outside(n, nil, "blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0")
 	}
-	p.line("const %s column = (blockIdx.x * %d + threadIdx.x %% %d) * %d;", p.index(), across, across, w.v)
-	p.line("const %s r0 = (%s)blockIdx.y * %d, r1 = r0 + %d < %d ? r0 + %d : %d;", p.index(), p.index(), part, part, rows, part, rows)
+	p.Line("const %s column = (blockIdx.x * %d + threadIdx.x %% %d) * %d;", p.index(), across, across, w.v)
+	p.Line("const %s r0 = (%s)blockIdx.y * %d, r1 = r0 + %d < %d ? r0 + %d : %d;", p.index(), p.index(), part, part, rows, part, rows)
 	for _, n := range p.accs() {
 		t, start := regType(p.k.Insts[n].DType), scalar.Identity(p.k.Insts[n])
 		if p.scalarAcc(n) {
-			p.line("%s a%d = %s;", t, n, start)
+			p.Line("%s a%d = %s;", t, n, start)
 			continue
 		}
-		p.line("%s a%d[%d];", t, n, w.v)
-		p.line("#pragma unroll")
-		p.line("for (int e = 0; e < %d; e++) a%d[e] = %s;", w.v, n, start)
+		p.Line("%s a%d[%d];", t, n, w.v)
+		p.Line("#pragma unroll")
+		p.Line("for (int e = 0; e < %d; e++) a%d[e] = %s;", w.v, n, start)
 	}
 	w.j, w.cond = "column", "q < r1"
 	if tiles*across*w.v > elems {
 		w.cond += fmt.Sprintf(" && j < %d", elems)
 	}
 	w.start = fmt.Sprintf("const %s q = r + c * %d;\n", p.index(), down) + p.decoded(p.outDim, "q", "i")
-	p.open("for (%s r = r0 + threadIdx.x / %d; r < r1; r += %d)", p.index(), across, down*w.chunks)
+	p.Open("for (%s r = r0 + threadIdx.x / %d; r < r1; r += %d)", p.index(), across, down*w.chunks)
 	p.fetch(p.loads(insts), w)
 	p.compute(insts, w, func(n int) bool {
 		acc := fmt.Sprintf("a%d[e]", n)
@@ -76,7 +76,7 @@ func (p *printer) columns() {
 		}
 		return p.accumulate(n, acc)
 	})
-	p.close()
+	p.Close()
 	for _, n := range p.accs() {
 		if !p.scalarAcc(n) {
 			p.columnPartial(n, w.v, across, cuts)
@@ -112,20 +112,20 @@ func (p *printer) columnPartial(n, v, across, copies int) {
 	} else {
 		value = scalar.Store(in.DType, value)
 	}
-	p.line("GTC_SHARED(%s, room%d, [%d]);", t, n, blockThreads)
-	p.line("#pragma unroll")
-	p.open("for (int e = 0; e < %d; e++)", v)
-	p.line("a%d[e] = over_lines<op_%s, %d, %d>(a%d[e], room%d);", n, in.Fn, across, blockThreads/across, n, n)
-	p.line("sync();")
-	p.line("if (threadIdx.x < %d && column + e < %d) %s = %s;", across, elems, to, value)
-	p.close()
+	p.Line("GTC_SHARED(%s, room%d, [%d]);", t, n, blockThreads)
+	p.Line("#pragma unroll")
+	p.Open("for (int e = 0; e < %d; e++)", v)
+	p.Line("a%d[e] = over_lines<op_%s, %d, %d>(a%d[e], room%d);", n, in.Fn, across, blockThreads/across, n, n)
+	p.Line("sync();")
+	p.Line("if (threadIdx.x < %d && column + e < %d) %s = %s;", across, elems, to, value)
+	p.Close()
 }
 
 // decoded is what decode prints.
 func (p *printer) decoded(dims []int, from, prefix string) string {
 	q := &printer{k: p.k, wide: p.wide}
 	q.decode(dims, from, prefix)
-	return strings.TrimSuffix(q.b.String(), "\n")
+	return strings.TrimSuffix(q.String(), "\n")
 }
 
 // powerOf2 is the least power of two that is not below n.

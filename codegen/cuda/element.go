@@ -199,18 +199,18 @@ func (p *printer) fetch(loads []int, w *walk) {
 	for _, n := range loads {
 		t := scalar.MemType(p.k.Insts[n].DType)
 		if p.form(n, w) == single {
-			p.line("%s q%d[%d];", t, n, w.chunks)
+			p.Line("%s q%d[%d];", t, n, w.chunks)
 		} else {
-			p.line("pack<%s, %d> q%d[%d];", t, w.v, n, w.chunks)
+			p.Line("pack<%s, %d> q%d[%d];", t, w.v, n, w.chunks)
 		}
 	}
 	p.each(w, func() {
 		for _, n := range loads {
 			switch at := p.address(n, w); p.form(n, w) {
 			case single:
-				p.line("q%d[c] = *(%s);", n, at)
+				p.Line("q%d[c] = *(%s);", n, at)
 			case packed:
-				p.line("get<%d>(q%d[c], %s);", p.moved(n, w), n, at)
+				p.Line("get<%d>(q%d[c], %s);", p.moved(n, w), n, at)
 			}
 		}
 		spreads := slices.DeleteFunc(slices.Clone(loads), func(n int) bool { return p.form(n, w) != spread })
@@ -219,7 +219,7 @@ func (p *printer) fetch(loads []int, w *walk) {
 		}
 		p.elements(w, func() {
 			for _, n := range spreads {
-				p.line("q%d[c].x[e] = (%s)[%s];", n, p.address(n, w), p.elementOffset(n, w))
+				p.Line("q%d[c].x[e] = (%s)[%s];", n, p.address(n, w), p.elementOffset(n, w))
 			}
 		})
 	})
@@ -228,10 +228,10 @@ func (p *printer) fetch(loads []int, w *walk) {
 // elements prints the loop over the elements of a vector, with their indices where those are not the chunk's plus e.
 func (p *printer) elements(w *walk, body func()) {
 	if w.v == 1 {
-		p.open("")
+		p.Open("")
 	} else {
-		p.line("#pragma unroll")
-		p.open("for (int e = 0; e < %d; e++)", w.v)
+		p.Line("#pragma unroll")
+		p.Open("for (int e = 0; e < %d; e++)", w.v)
 	}
 	inner := p.captured(func() {
 		if w.crosses(p.k) {
@@ -240,10 +240,10 @@ func (p *printer) elements(w *walk, body func()) {
 		body()
 	})
 	if w.v == 1 && says(inner, "e") {
-		p.line("const int e = 0;")
+		p.Line("const int e = 0;")
 	}
-	p.b.WriteString(inner)
-	p.close()
+	p.WriteString(inner)
+	p.Close()
 }
 
 // compute prints the instructions listed for every element of every chunk, and their stores. leaf prints what is not a plain
@@ -255,7 +255,7 @@ func (p *printer) compute(insts []int, w *walk, leaf func(n int) bool) {
 			if in := p.k.Insts[n]; in.Op == "store" {
 				stores = append(stores, n)
 				if p.form(n, w) == packed {
-					p.line("pack<%s, %d> s%d;", scalar.MemType(in.DType), w.v, n)
+					p.Line("pack<%s, %d> s%d;", scalar.MemType(in.DType), w.v, n)
 				}
 			}
 		}
@@ -268,7 +268,7 @@ func (p *printer) compute(insts []int, w *walk, leaf func(n int) bool) {
 		})
 		for _, n := range stores {
 			if p.form(n, w) == packed {
-				p.line("put<%d>(%s, s%d);", p.moved(n, w), p.address(n, w), n)
+				p.Line("put<%d>(%s, s%d);", p.moved(n, w), p.address(n, w), n)
 			}
 		}
 	})
@@ -283,19 +283,19 @@ func (p *printer) inst(n int, w *walk) {
 		if p.form(n, w) != single {
 			at += ".x[e]"
 		}
-		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, at))
+		p.Line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, at))
 	case "store":
 		v := scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType))
 		switch p.form(n, w) {
 		case packed:
-			p.line("s%d.x[e] = %s;", n, v)
+			p.Line("s%d.x[e] = %s;", n, v)
 		case spread:
-			p.line("(%s)[%s] = %s;", p.address(n, w), p.elementOffset(n, w), v)
+			p.Line("(%s)[%s] = %s;", p.address(n, w), p.elementOffset(n, w), v)
 		default:
-			p.line("*(%s) = %s;", p.address(n, w), v)
+			p.Line("*(%s) = %s;", p.address(n, w), v)
 		}
 	case "index":
-		p.line("const int64_t v%d = %s;", n, p.position(in.Access, w))
+		p.Line("const int64_t v%d = %s;", n, p.position(in.Access, w))
 	default:
 		p.scalarInst(n)
 	}
@@ -326,7 +326,7 @@ func (p *printer) position(a kir.Access, w *walk) string {
 }
 
 func (p *printer) scalarInst(n int) {
-	p.line("const %s v%d = %s;", scalar.RegType(p.k.Insts[n].DType), n, p.expr(n))
+	p.Line("const %s v%d = %s;", scalar.RegType(p.k.Insts[n].DType), n, p.expr(n))
 }
 
 // outside prints an instruction that does not vary along a walk; the dims of local have indices i. Stores are for the threads
@@ -336,14 +336,14 @@ func (p *printer) outside(n int, local []int, guard string) {
 	at := func() string { return fmt.Sprintf("p%d[%s]", in.Param, p.outerPosition(in.Access, local)) }
 	switch in.Op {
 	case "load":
-		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, at()))
+		p.Line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, at()))
 	case "store":
 		if guard != "" {
 			guard = "if (" + guard + ") "
 		}
-		p.line("%s%s = %s;", guard, at(), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
+		p.Line("%s%s = %s;", guard, at(), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
 	case "index":
-		p.line("const int64_t v%d = %s;", n, p.outerPosition(in.Access, local))
+		p.Line("const int64_t v%d = %s;", n, p.outerPosition(in.Access, local))
 	default:
 		p.scalarInst(n)
 	}
@@ -363,5 +363,5 @@ func (p *printer) outerPosition(a kir.Access, local []int) string {
 // combine prints how value x joins accumulator acc.
 func (p *printer) combine(n int, acc, x string) {
 	in := p.k.Insts[n]
-	p.line("%s = op_%s::of(%s, (%s)%s);", acc, in.Fn, acc, regType(in.DType), x)
+	p.Line("%s = op_%s::of(%s, (%s)%s);", acc, in.Fn, acc, regType(in.DType), x)
 }

@@ -43,30 +43,30 @@ func (p *printer) flat() {
 		p.outside(n, nil, "blockIdx.x == 0 && threadIdx.x == 0")
 	}
 	for _, n := range p.accs() {
-		p.line("%s a%d = %s;", regType(k.Insts[n].DType), n, scalar.Identity(k.Insts[n]))
+		p.Line("%s a%d = %s;", regType(k.Insts[n].DType), n, scalar.Identity(k.Insts[n]))
 	}
 	w.j = fmt.Sprintf("(b * %d + c * %d + (%s)threadIdx.x) * %d", threads*w.chunks, threads, p.index(), w.v)
 	if vectors%(threads*w.chunks) != 0 {
 		w.cond = fmt.Sprintf("j < %d", vectors*w.v)
 	}
 	if copies < blocks {
-		p.open("for (%s b = blockIdx.x; b < %d; b += %d)", p.index(), blocks, copies)
+		p.Open("for (%s b = blockIdx.x; b < %d; b += %d)", p.index(), blocks, copies)
 	} else {
-		p.line("const %s b = blockIdx.x;", p.index())
+		p.Line("const %s b = blockIdx.x;", p.index())
 	}
 	leaf := func(n int) bool { return p.accumulate(n, fmt.Sprintf("a%d", n)) }
 	p.fetch(p.loads(insts), w)
 	p.compute(insts, w, leaf)
 	if copies < blocks {
-		p.close()
+		p.Close()
 	}
 	if rest := total - vectors*w.v; rest > 0 {
 		tail := &walk{dims: p.rowDim, v: 1, chunks: 1, j: fmt.Sprintf("%d + (int)threadIdx.x", vectors*w.v)}
 		tail.cond = fmt.Sprintf("blockIdx.x == 0 && threadIdx.x < %d", rest)
-		p.open("")
+		p.Open("")
 		p.fetch(p.loads(insts), tail)
 		p.compute(insts, tail, leaf)
-		p.close()
+		p.Close()
 	}
 	p.scalarPartials(copies, threads, "blockIdx.x")
 	p.end(l)
@@ -128,13 +128,13 @@ func (p *printer) scalarPartials(copies, threads int, number string) {
 		}
 		in := p.k.Insts[n]
 		t := regType(in.DType)
-		p.line("GTC_SHARED(%s, room%d, [%d]);", t, n, threads/32)
-		p.line("a%d = over_block<op_%s, %d>(a%d, room%d);", n, in.Fn, threads/32, n, n)
+		p.Line("GTC_SHARED(%s, room%d, [%d]);", t, n, threads/32)
+		p.Line("a%d = over_block<op_%s, %d>(a%d, room%d);", n, in.Fn, threads/32, n, n)
 		if copies == 1 {
-			p.line("if (threadIdx.x == 0) *(p%d) = %s;", in.Param, scalar.Store(in.DType, fmt.Sprintf("a%d", n)))
+			p.Line("if (threadIdx.x == 0) *(p%d) = %s;", in.Param, scalar.Store(in.DType, fmt.Sprintf("a%d", n)))
 			continue
 		}
 		a := p.partialOf(n, copies)
-		p.line("if (threadIdx.x == 0) ((%s *)(ws + %d))[%s] = a%d;", t, a.at, number, n)
+		p.Line("if (threadIdx.x == 0) ((%s *)(ws + %d))[%s] = a%d;", t, a.at, number, n)
 	}
 }

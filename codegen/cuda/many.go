@@ -140,7 +140,7 @@ func (m *many) width() int { return 2 + len(m.own) }
 
 // beginMany opens a kernel with the parameters base, table, those of shared and perhaps ws.
 func (p *printer) beginMany(m *many, l launch, suffix string) cuda.Kernel {
-	p.b.Reset()
+	p.Reset()
 	params := []string{"char *base", "const uint64_t *table"}
 	k := cuda.Kernel{Name: p.name + suffix, Include: []string{"fused.cuh"}, Grid: l.grid, Block: [3]int{l.threads, 1, 1}, Family: l.family, Table: m.table, Refs: m.refs,
 		Args: []cuda.Ref{{Arg: cuda.Base}, {Arg: cuda.Table}}}
@@ -152,9 +152,9 @@ func (p *printer) beginMany(m *many, l launch, suffix string) cuda.Kernel {
 		params = append(params, "char *ws")
 		k.Args = append(k.Args, cuda.Ref{Arg: cuda.Workspace})
 	}
-	p.line("extern \"C\" __global__ void __launch_bounds__(%d) NAME(%s)", l.threads, strings.Join(params, ", "))
-	p.open("")
-	p.line("using namespace gtc;")
+	p.Line("extern \"C\" __global__ void __launch_bounds__(%d) NAME(%s)", l.threads, strings.Join(params, ", "))
+	p.Open("")
+	p.Line("using namespace gtc;")
 	return k
 }
 
@@ -166,10 +166,10 @@ func (p *printer) manyKernel(m *many) {
 		l.family = "reduction"
 	}
 	k := p.beginMany(m, l, "_many")
-	p.line("const int piece = (int)table[2];")
-	p.line("const uint64_t *row = table + %d + %d * find_row<%d>(table + %d, (int)table[0], blockIdx.x);", head, m.width(), m.width(), head)
-	p.line("const int64_t start = (int64_t)(blockIdx.x - (unsigned)row[0]) * piece, rest = (int64_t)row[1] - start;")
-	p.line("const int n = rest < piece ? (int)rest : piece;")
+	p.Line("const int piece = (int)table[2];")
+	p.Line("const uint64_t *row = table + %d + %d * find_row<%d>(table + %d, (int)table[0], blockIdx.x);", head, m.width(), m.width(), head)
+	p.Line("const int64_t start = (int64_t)(blockIdx.x - (unsigned)row[0]) * piece, rest = (int64_t)row[1] - start;")
+	p.Line("const int n = rest < piece ? (int)rest : piece;")
 	flat := flatKernel{p.k}
 	for i, par := range m.own {
 		param := p.k.Params[par]
@@ -181,13 +181,13 @@ func (p *printer) manyKernel(m *many) {
 		if flat.moves(par) {
 			step = " + start"
 		}
-		p.line("%s%s *p%d = (%s%s *)(base + row[%d])%s;", c, scalar.MemType(param.DType), par, c, scalar.MemType(param.DType), 2+i, step)
+		p.Line("%s%s *p%d = (%s%s *)(base + row[%d])%s;", c, scalar.MemType(param.DType), par, c, scalar.MemType(param.DType), 2+i, step)
 	}
 	for _, n := range uniform {
 		p.outside(n, nil, "false")
 	}
 	for _, n := range p.accs() {
-		p.line("%s a%d = %s;", regType(p.k.Insts[n].DType), n, scalar.Identity(p.k.Insts[n]))
+		p.Line("%s a%d = %s;", regType(p.k.Insts[n].DType), n, scalar.Identity(p.k.Insts[n]))
 	}
 	leaf := func(n int) bool { return p.accumulate(n, fmt.Sprintf("a%d", n)) }
 	p.base = "start"
@@ -196,20 +196,20 @@ func (p *printer) manyKernel(m *many) {
 		w.chunks *= 2
 	}
 	w.j, w.cond = fmt.Sprintf("b + (c * %d + (int)threadIdx.x) * %d", blockThreads, w.v), fmt.Sprintf("j + %d <= n", w.v)
-	p.open("for (int b = 0; b < n; b += %d)", blockThreads*w.v*w.chunks)
+	p.Open("for (int b = 0; b < n; b += %d)", blockThreads*w.v*w.chunks)
 	p.fetch(p.loads(insts), w)
 	p.compute(insts, w, leaf)
-	p.close()
+	p.Close()
 	if w.v > 1 {
 		tail := &walk{dims: p.rowDim, v: 1, chunks: 1, j: fmt.Sprintf("n / %d * %d + (int)threadIdx.x", w.v, w.v), cond: "j < n"}
-		p.open("if (n %% %d != 0)", w.v)
+		p.Open("if (n %% %d != 0)", w.v)
 		p.fetch(p.loads(insts), tail)
 		p.compute(insts, tail, leaf)
-		p.close()
+		p.Close()
 	}
 	p.manyPartials(m)
-	p.close()
-	k.Text = p.b.String()
+	p.Close()
+	k.Text = p.String()
 	p.list = append(p.list, k)
 }
 
@@ -236,9 +236,9 @@ func (p *printer) manyPartials(m *many) {
 		a := partial{inst: n, at: p.workspace, copies: m.blocks}
 		p.workspace += partialBytes(in.DType, 1, m.blocks)
 		p.partials = append(p.partials, a)
-		p.line("GTC_SHARED(%s, room%d, [%d]);", t, n, blockThreads/32)
-		p.line("a%d = over_block<op_%s, %d>(a%d, room%d);", n, in.Fn, blockThreads/32, n, n)
-		p.line("if (threadIdx.x == 0) ((%s *)(ws + %d))[blockIdx.x] = a%d;", t, a.at, n)
+		p.Line("GTC_SHARED(%s, room%d, [%d]);", t, n, blockThreads/32)
+		p.Line("a%d = over_block<op_%s, %d>(a%d, room%d);", n, in.Fn, blockThreads/32, n, n)
+		p.Line("if (threadIdx.x == 0) ((%s *)(ws + %d))[blockIdx.x] = a%d;", t, a.at, n)
 	}
 }
 
@@ -249,15 +249,15 @@ func (p *printer) manySum(m *many, n int) {
 	at := p.partials[slices.IndexFunc(p.partials, func(a partial) bool { return a.inst == n })].at
 	l := launch{grid: [3]int{len(m.calls), 1, 1}, threads: blockThreads, family: "reduction", work: true}
 	k := p.beginMany(m, l, "_sums")
-	p.line("const uint64_t *row = table + %d + blockIdx.x * %d;", head, m.width())
-	p.line("const int first = (int)row[0], last = blockIdx.x + 1 < gridDim.x ? (int)row[%d] : (int)table[1];", m.width())
-	p.line("%s a = %s;", t, scalar.Identity(in))
-	p.line("for (int b = first + (int)threadIdx.x; b < last; b += %d) a = op_%s::of(a, ((const %s *)(ws + %d))[b]);", blockThreads, in.Fn, t, at)
-	p.line("GTC_SHARED(%s, room, [%d]);", t, blockThreads/32)
-	p.line("a = over_block<op_%s, %d>(a, room);", in.Fn, blockThreads/32)
+	p.Line("const uint64_t *row = table + %d + blockIdx.x * %d;", head, m.width())
+	p.Line("const int first = (int)row[0], last = blockIdx.x + 1 < gridDim.x ? (int)row[%d] : (int)table[1];", m.width())
+	p.Line("%s a = %s;", t, scalar.Identity(in))
+	p.Line("for (int b = first + (int)threadIdx.x; b < last; b += %d) a = op_%s::of(a, ((const %s *)(ws + %d))[b]);", blockThreads, in.Fn, t, at)
+	p.Line("GTC_SHARED(%s, room, [%d]);", t, blockThreads/32)
+	p.Line("a = over_block<op_%s, %d>(a, room);", in.Fn, blockThreads/32)
 	to := scalar.MemType(in.DType)
-	p.line("if (threadIdx.x == 0) *(%s *)(base + row[%d]) = %s;", to, 2+slices.Index(m.own, in.Param), scalar.Store(in.DType, "a"))
-	p.close()
-	k.Text = p.b.String()
+	p.Line("if (threadIdx.x == 0) *(%s *)(base + row[%d]) = %s;", to, 2+slices.Index(m.own, in.Param), scalar.Store(in.DType, "a"))
+	p.Close()
+	k.Text = p.String()
 	p.list = append(p.list, k)
 }

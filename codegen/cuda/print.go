@@ -51,10 +51,10 @@ type partial struct {
 }
 
 type printer struct {
+	scalar.Text
+
 	name      string
 	k         *kir.Kernel
-	b         strings.Builder
-	indent    int
 	err       error
 	rowDim    []int // dims of a row, outermost first
 	outDim    []int // dims that enumerate rows
@@ -130,22 +130,6 @@ func (p *printer) accs() []int {
 	return out
 }
 
-func (p *printer) line(format string, args ...any) {
-	p.b.WriteString(strings.Repeat("\t", p.indent))
-	fmt.Fprintf(&p.b, format, args...)
-	p.b.WriteByte('\n')
-}
-
-func (p *printer) open(format string, args ...any) {
-	p.line(strings.TrimSpace(format+" {"), args...)
-	p.indent++
-}
-
-func (p *printer) close() {
-	p.indent--
-	p.line("}")
-}
-
 // launch is how the kernel that is being printed runs.
 type launch struct {
 	suffix  string
@@ -167,7 +151,7 @@ func (p *printer) everything() []int {
 
 // begin opens a kernel with parameters a0, a1, ... for those listed, and ws.
 func (p *printer) begin(l launch) {
-	p.b.Reset()
+	p.Reset()
 	var params []string
 	for _, i := range l.params {
 		c := "const "
@@ -179,15 +163,15 @@ func (p *printer) begin(l launch) {
 	if l.work {
 		params = append(params, "char *ws")
 	}
-	p.line("extern \"C\" __global__ void __launch_bounds__(%d) NAME(%s)", l.threads, strings.Join(params, ", "))
-	p.open("")
-	p.line("using namespace gtc;")
+	p.Line("extern \"C\" __global__ void __launch_bounds__(%d) NAME(%s)", l.threads, strings.Join(params, ", "))
+	p.Open("")
+	p.Line("using namespace gtc;")
 }
 
 // end closes the kernel and adds it to the list.
 func (p *printer) end(l launch) {
-	p.close()
-	k := cuda.Kernel{Name: p.name + l.suffix, Text: p.b.String(), Include: []string{"fused.cuh"}, Grid: l.grid, Block: [3]int{l.threads, 1, 1},
+	p.Close()
+	k := cuda.Kernel{Name: p.name + l.suffix, Text: p.String(), Include: []string{"fused.cuh"}, Grid: l.grid, Block: [3]int{l.threads, 1, 1},
 		Family: l.family}
 	for i, n := range k.Grid {
 		k.Grid[i] = max(1, n)
@@ -243,25 +227,25 @@ func (p *printer) finish() {
 		l.params = append(l.params, in.Param)
 	}
 	p.begin(l)
-	p.line("GTC_SHARED(double, room, [256]);")
+	p.Line("GTC_SHARED(double, room, [256]);")
 	first := 0
 	for i, a := range p.partials {
 		in := p.k.Insts[a.inst]
 		par := p.k.Params[in.Param]
 		t, width := regType(in.DType), 256/lines[i]
 		if i == len(p.partials)-1 {
-			p.open("")
+			p.Open("")
 		} else {
-			p.open("if (blockIdx.x < %d)", first+blocks[i])
+			p.Open("if (blockIdx.x < %d)", first+blocks[i])
 		}
-		p.line("const int j = (blockIdx.x - %d) * %d + threadIdx.x %% %d;", first, width, width)
-		p.line("const %s *from = (const %s *)(ws + %d) + (j < %d ? j : 0);", t, t, a.at, par.Elems)
-		p.line("%s v = fold<op_%s, %d, %d, %d>(from, (%s)%s, (%s *)room);", t, in.Fn, a.copies, par.Elems, lines[i], t, scalar.Identity(in), t)
-		p.line("if (threadIdx.x < %d && j < %d) p%d[j] = %s;", width, par.Elems, in.Param, scalar.Store(par.DType, "v"))
+		p.Line("const int j = (blockIdx.x - %d) * %d + threadIdx.x %% %d;", first, width, width)
+		p.Line("const %s *from = (const %s *)(ws + %d) + (j < %d ? j : 0);", t, t, a.at, par.Elems)
+		p.Line("%s v = fold<op_%s, %d, %d, %d>(from, (%s)%s, (%s *)room);", t, in.Fn, a.copies, par.Elems, lines[i], t, scalar.Identity(in), t)
+		p.Line("if (threadIdx.x < %d && j < %d) p%d[j] = %s;", width, par.Elems, in.Param, scalar.Store(par.DType, "v"))
 		if i < len(p.partials)-1 {
-			p.line("return;")
+			p.Line("return;")
 		}
-		p.close()
+		p.Close()
 		first += blocks[i]
 	}
 	p.end(l)

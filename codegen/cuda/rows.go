@@ -46,13 +46,13 @@ func (p *printer) rows() {
 		}
 	}
 	if r.lanes > 1 {
-		p.line("const int lane = threadIdx.x %s %d;", map[bool]string{true: "/", false: "%"}[r.apart], map[bool]int{true: r.rows, false: r.lanes}[r.apart])
+		p.Line("const int lane = threadIdx.x %s %d;", map[bool]string{true: "/", false: "%"}[r.apart], map[bool]int{true: r.rows, false: r.lanes}[r.apart])
 	} else {
-		p.line("const int lane = 0;")
+		p.Line("const int lane = 0;")
 	}
 	for n, in := range p.k.Insts {
 		if in.Op == "reduce" && r.exchanges() {
-			p.line("GTC_SHARED(%s, room%d, [%d]);", regType(in.DType), n, map[bool]int{true: threads, false: threads / 32}[r.apart])
+			p.Line("GTC_SHARED(%s, room%d, [%d]);", regType(in.DType), n, map[bool]int{true: threads, false: threads / 32}[r.apart])
 		}
 	}
 	p.startAccs(r)
@@ -62,17 +62,17 @@ func (p *printer) rows() {
 	}
 	looped := r.copies < r.blocks
 	if looped {
-		p.open("for (%s r0 = (%s)blockIdx.x * %d; r0 < %d; r0 += %d)", p.index(), p.index(), r.rows, total, r.copies*r.rows)
+		p.Open("for (%s r0 = (%s)blockIdx.x * %d; r0 < %d; r0 += %d)", p.index(), p.index(), r.rows, total, r.copies*r.rows)
 	} else {
-		p.line("const %s r0 = (%s)blockIdx.x * %d;", p.index(), p.index(), r.rows)
+		p.Line("const %s r0 = (%s)blockIdx.x * %d;", p.index(), p.index(), r.rows)
 	}
 	if r.blocks*r.rows > total {
-		p.line("const bool live = r0 + %s < %d;", mine, total)
-		p.line("const %s r = live ? r0 + %s : %d;", p.index(), mine, total-1)
+		p.Line("const bool live = r0 + %s < %d;", mine, total)
+		p.Line("const %s r = live ? r0 + %s : %d;", p.index(), mine, total-1)
 	} else if r.rows > 1 {
-		p.line("const %s r = r0 + %s;", p.index(), mine)
+		p.Line("const %s r = r0 + %s;", p.index(), mine)
 	} else {
-		p.line("const %s r = r0;", p.index())
+		p.Line("const %s r = r0;", p.index())
 	}
 	p.decode(p.outDim, "r", "i")
 	for t := range r.used {
@@ -82,9 +82,9 @@ func (p *printer) rows() {
 	p.between(r, len(r.used))
 	if looped {
 		if r.exchanges() {
-			p.line("sync();")
+			p.Line("sync();")
 		}
-		p.close()
+		p.Close()
 	}
 	p.endAccs(r)
 	p.end(l)
@@ -115,12 +115,12 @@ func (p *printer) stage(r *rowPlan, t int) {
 	}
 	for _, n := range used {
 		if in := p.k.Insts[n]; in.Op == "reduce" {
-			p.line("%s a%d = %s;", regType(in.DType), n, scalar.Identity(in))
+			p.Line("%s a%d = %s;", regType(in.DType), n, scalar.Identity(in))
 		}
 	}
 	r.start = ""
 	if r.looped() {
-		p.open("for (int c0 = 0; c0 < %d; c0 += %d)", r.rounds, r.chunks)
+		p.Open("for (int c0 = 0; c0 < %d; c0 += %d)", r.rounds, r.chunks)
 		r.j = fmt.Sprintf("((c0 + c) * %d + lane) * %d", r.lanes, r.v)
 	} else {
 		r.j = fmt.Sprintf("(c * %d + lane) * %d", r.lanes, r.v)
@@ -135,12 +135,12 @@ func (p *printer) stage(r *rowPlan, t int) {
 	brace := !r.looped() && slices.ContainsFunc(fresh, func(n int) bool { _, kept := r.kept[n]; return !kept })
 	p.fetchKept(r, &fresh)
 	if brace {
-		p.open("")
+		p.Open("")
 	}
 	p.fetch(fresh, &r.walk)
 	p.compute(used, &r.walk, func(n int) bool { return p.rowLeaf(r, n, t) })
 	if brace || r.looped() {
-		p.close()
+		p.Close()
 	}
 	p.reduceStage(r, used)
 }
@@ -193,11 +193,11 @@ func (p *printer) rowLeaf(r *rowPlan, n, t int) bool {
 	case in.Op == "acc":
 		return p.accumulate(n, fmt.Sprintf("a%d[c][e]", n))
 	case kept && in.Op != "load" && first < t:
-		p.line("const %s v%d = h%d[c][e];", scalar.RegType(in.DType), n, n)
+		p.Line("const %s v%d = h%d[c][e];", scalar.RegType(in.DType), n, n)
 		return true
 	case kept && in.Op != "load":
 		p.inst(n, &r.walk)
-		p.line("h%d[c][e] = v%d;", n, n)
+		p.Line("h%d[c][e] = v%d;", n, n)
 		return true
 	}
 	return false
@@ -220,7 +220,7 @@ func (p *printer) reduceStage(r *rowPlan, used []int) {
 		default:
 			value = fmt.Sprintf("over_lanes<op_%s, %d>(a%d)", in.Fn, r.lanes, n)
 		}
-		p.line("const %s v%d = (%s)%s;", scalar.RegType(in.DType), n, scalar.RegType(in.DType), value)
+		p.Line("const %s v%d = (%s)%s;", scalar.RegType(in.DType), n, scalar.RegType(in.DType), value)
 	}
 }
 
@@ -228,7 +228,7 @@ func (p *printer) reduceStage(r *rowPlan, used []int) {
 func (p *printer) startAccs(r *rowPlan) {
 	for n, in := range p.k.Insts {
 		if _, ok := r.kept[n]; ok && in.Op != "load" {
-			p.line("%s h%d[%d][%d];", scalar.RegType(in.DType), n, r.chunks, r.v)
+			p.Line("%s h%d[%d][%d];", scalar.RegType(in.DType), n, r.chunks, r.v)
 		}
 	}
 	for _, n := range p.accs() {
@@ -236,18 +236,18 @@ func (p *printer) startAccs(r *rowPlan) {
 		t, start, elems := regType(in.DType), scalar.Identity(in), p.k.RowElems()
 		switch {
 		case p.scalarAcc(n):
-			p.line("%s a%d = %s;", t, n, start)
+			p.Line("%s a%d = %s;", t, n, start)
 		case r.memory:
 			a := p.partialOf(n, r.copies)
-			p.line("%s *m%d = (%s *)(ws + %d) + blockIdx.x * %d;", t, n, t, a.at, elems)
-			p.line("for (int k = lane * %d; k < %d; k += %d)", r.v, elems, r.lanes*r.v)
-			p.line("\tfor (int e = 0; e < %d; e++) m%d[k + e] = %s;", r.v, n, start)
+			p.Line("%s *m%d = (%s *)(ws + %d) + blockIdx.x * %d;", t, n, t, a.at, elems)
+			p.Line("for (int k = lane * %d; k < %d; k += %d)", r.v, elems, r.lanes*r.v)
+			p.Line("\tfor (int e = 0; e < %d; e++) m%d[k + e] = %s;", r.v, n, start)
 		default:
-			p.line("%s a%d[%d][%d];", t, n, r.chunks, r.v)
-			p.line("#pragma unroll")
-			p.line("for (int c = 0; c < %d; c++)", r.chunks)
-			p.line("#pragma unroll")
-			p.line("\tfor (int e = 0; e < %d; e++) a%d[c][e] = %s;", r.v, n, start)
+			p.Line("%s a%d[%d][%d];", t, n, r.chunks, r.v)
+			p.Line("#pragma unroll")
+			p.Line("for (int c = 0; c < %d; c++)", r.chunks)
+			p.Line("#pragma unroll")
+			p.Line("\tfor (int e = 0; e < %d; e++) a%d[c][e] = %s;", r.v, n, start)
 		}
 	}
 }
@@ -274,27 +274,27 @@ func (p *printer) rowPartial(r *rowPlan, n int) {
 		store = func(v string) string { return v }
 	}
 	each := func(body string, args ...any) {
-		p.line("#pragma unroll")
-		p.open("for (int c = 0; c < %d; c++)", r.chunks)
-		p.line("const int j = (c * %d + lane) * %d;", r.lanes, r.v)
-		p.line("#pragma unroll")
-		p.open("for (int e = 0; e < %d; e++)", r.v)
-		p.open("if (j + e < %d)", elems)
-		p.line(body, args...)
-		p.close()
-		p.close()
-		p.close()
+		p.Line("#pragma unroll")
+		p.Open("for (int c = 0; c < %d; c++)", r.chunks)
+		p.Line("const int j = (c * %d + lane) * %d;", r.lanes, r.v)
+		p.Line("#pragma unroll")
+		p.Open("for (int e = 0; e < %d; e++)", r.v)
+		p.Open("if (j + e < %d)", elems)
+		p.Line(body, args...)
+		p.Close()
+		p.Close()
+		p.Close()
 	}
 	if r.rows == 1 {
 		each("%s[j + e] = %s;", to, store(fmt.Sprintf("a%d[c][e]", n)))
 		return
 	}
-	p.line("GTC_SHARED(%s, sums%d, [%d]);", t, n, elems)
-	p.open("for (int g = 0; g < %d; g++)", r.rows)
-	p.open("if (threadIdx.x / %d == g)", r.lanes)
+	p.Line("GTC_SHARED(%s, sums%d, [%d]);", t, n, elems)
+	p.Open("for (int g = 0; g < %d; g++)", r.rows)
+	p.Open("if (threadIdx.x / %d == g)", r.lanes)
 	each("sums%d[j + e] = g == 0 ? a%d[c][e] : op_%s::of(sums%d[j + e], a%d[c][e]);", n, n, in.Fn, n, n)
-	p.close()
-	p.line("sync();")
-	p.close()
-	p.line("for (int j = threadIdx.x; j < %d; j += %d) %s[j] = %s;", elems, r.lanes*r.rows, to, store(fmt.Sprintf("sums%d[j]", n)))
+	p.Close()
+	p.Line("sync();")
+	p.Close()
+	p.Line("for (int j = threadIdx.x; j < %d; j += %d) %s[j] = %s;", elems, r.lanes*r.rows, to, store(fmt.Sprintf("sums%d[j]", n)))
 }

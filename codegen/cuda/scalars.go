@@ -32,30 +32,30 @@ func InOrder(name string, calls []Call) ([]cuda.Kernel, error) {
 	k := cuda.Kernel{Name: name, Include: []string{"fused.cuh"}, Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Family: "pointwise",
 		Args: []cuda.Ref{{Arg: cuda.Base}, {Arg: cuda.Table}}}
 	p := &printer{name: name}
-	p.line("extern \"C\" __global__ void __launch_bounds__(32) NAME(char *base, const uint64_t *row)")
-	p.open("")
-	p.line("using namespace gtc;")
-	p.line("if (threadIdx.x != 0) return;")
+	p.Line("extern \"C\" __global__ void __launch_bounds__(32) NAME(char *base, const uint64_t *row)")
+	p.Open("")
+	p.Line("using namespace gtc;")
+	p.Line("if (threadIdx.x != 0) return;")
 	last, count := "", 0 // the text of the calls before, and where the table counts them
 	for _, c := range calls {
 		r := rolled(c)
-		p.k, p.coarse, p.indent = r.Kernel, nil, 2
+		p.k, p.coarse, p.Indent = r.Kernel, nil, 2
 		text := p.captured(func() { p.rolled(r) })
-		p.indent = 1
+		p.Indent = 1
 		if text != last {
 			count = len(k.Table)
 			k.Table = append(k.Table, 0)
-			p.open("for (uint64_t calls = *row++; calls > 0; calls--)")
-			p.b.WriteString(text)
-			p.close()
+			p.Open("for (uint64_t calls = *row++; calls > 0; calls--)")
+			p.WriteString(text)
+			p.Close()
 		}
 		last = text
 		k.Table[count]++
 		r.tabulate(&k)
 	}
-	p.indent = 1
-	p.close()
-	k.Text = p.b.String()
+	p.Indent = 1
+	p.Close()
+	k.Text = p.String()
 	return []cuda.Kernel{k}, p.err
 }
 
@@ -194,7 +194,7 @@ func (p *printer) rolled(r *roll) {
 		if !r.Params[i].Out {
 			t = "const " + t
 		}
-		p.line("%s *p%d = (%s *)(base + *row++);", t, i, t)
+		p.Line("%s *p%d = (%s *)(base + *row++);", t, i, t)
 	}
 	inside := map[int]bool{}
 	for _, f := range r.folds {
@@ -214,19 +214,19 @@ func (p *printer) rolled(r *roll) {
 		case f >= 0:
 			g := r.folds[f]
 			t := scalar.RegType(in.DType)
-			p.line("%s s%d = v%d;", t, n, g.from)
-			p.line("#pragma unroll 8")
-			p.open("for (uint64_t i = *row++; i > 0; i--)")
-			p.line("const %s v%d = s%d;", t, g.from, n)
+			p.Line("%s s%d = v%d;", t, n, g.from)
+			p.Line("#pragma unroll 8")
+			p.Open("for (uint64_t i = *row++; i > 0; i--)")
+			p.Line("const %s v%d = s%d;", t, g.from, n)
 			pointer(r.Insts[g.load].Param)
 			p.outside(g.load, nil, "")
 			if g.cast >= 0 {
 				p.outside(g.cast, nil, "")
 			}
 			p.outside(n, nil, "")
-			p.line("s%d = v%d;", n, n)
-			p.close()
-			p.line("const %s v%d = s%d;", t, n, n)
+			p.Line("s%d = v%d;", n, n)
+			p.Close()
+			p.Line("const %s v%d = s%d;", t, n, n)
 		case !inside[n]:
 			p.outside(n, nil, "")
 		}

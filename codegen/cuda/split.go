@@ -68,7 +68,7 @@ func (p *printer) splitStage(w *walk, t int, insts []int, pieces int, at map[int
 		l.threads, l.grid[0] = 32, 1
 	}
 	p.begin(l)
-	p.line("const %s r = blockIdx.y;", p.index())
+	p.Line("const %s r = blockIdx.y;", p.index())
 	p.decode(p.outDim, "r", "i")
 	need := p.needed(t, insts)
 	for n, in := range p.k.Insts {
@@ -83,14 +83,14 @@ func (p *printer) splitStage(w *walk, t int, insts []int, pieces int, at map[int
 	if insts != nil {
 		unit := blockThreads * w.v
 		part := (elems + pieces*unit - 1) / (pieces * unit) * unit
-		p.line("const %s start = blockIdx.x * %d, stop = start + %d < %d ? start + %d : %d;", p.index(), part, part, elems, part, elems)
+		p.Line("const %s start = blockIdx.x * %d, stop = start + %d < %d ? start + %d : %d;", p.index(), part, part, elems, part, elems)
 		for _, n := range insts {
 			if in := p.k.Insts[n]; in.Op == "reduce" {
-				p.line("%s a%d = %s;", regType(in.DType), n, scalar.Identity(in))
+				p.Line("%s a%d = %s;", regType(in.DType), n, scalar.Identity(in))
 			}
 		}
 		w.j, w.cond = fmt.Sprintf("b + (c * %d + (int)threadIdx.x) * %d", blockThreads, w.v), "j < stop"
-		p.open("for (%s b = start; b < stop; b += %d)", p.index(), blockThreads*w.v*w.chunks)
+		p.Open("for (%s b = start; b < stop; b += %d)", p.index(), blockThreads*w.v*w.chunks)
 		p.fetch(p.loads(insts), w)
 		p.compute(insts, w, func(n int) bool {
 			if p.k.Insts[n].Op != "reduce" {
@@ -99,7 +99,7 @@ func (p *printer) splitStage(w *walk, t int, insts []int, pieces int, at map[int
 			p.combine(n, fmt.Sprintf("a%d", n), fmt.Sprintf("v%d", p.k.Insts[n].Args[0]))
 			return true
 		})
-		p.close()
+		p.Close()
 		p.partReductions(insts, pieces, at)
 	}
 	p.end(l)
@@ -129,9 +129,9 @@ func (p *printer) needed(t int, insts []int) []bool {
 func (p *printer) wholeReduction(n, pieces, at int) {
 	in := p.k.Insts[n]
 	t := regType(in.DType)
-	p.line("%s a%d = %s;", t, n, scalar.Identity(in))
-	p.line("for (int k = threadIdx.x %% 32; k < %d; k += 32) a%d = op_%s::of(a%d, ((const %s *)(ws + %d))[r * %d + k]);", pieces, n, in.Fn, n, t, at, pieces)
-	p.line("const %s v%d = (%s)over_lanes<op_%s, 32>(a%d);", scalar.RegType(in.DType), n, scalar.RegType(in.DType), in.Fn, n)
+	p.Line("%s a%d = %s;", t, n, scalar.Identity(in))
+	p.Line("for (int k = threadIdx.x %% 32; k < %d; k += 32) a%d = op_%s::of(a%d, ((const %s *)(ws + %d))[r * %d + k]);", pieces, n, in.Fn, n, t, at, pieces)
+	p.Line("const %s v%d = (%s)over_lanes<op_%s, 32>(a%d);", scalar.RegType(in.DType), n, scalar.RegType(in.DType), in.Fn, n)
 }
 
 // partReductions leaves the block's part of each reduction in the workspace.
@@ -142,8 +142,8 @@ func (p *printer) partReductions(insts []int, pieces int, at map[int]int) {
 			continue
 		}
 		t := regType(in.DType)
-		p.line("GTC_SHARED(%s, room%d, [%d]);", t, n, blockThreads/32)
-		p.line("a%d = over_block<op_%s, %d>(a%d, room%d);", n, in.Fn, blockThreads/32, n, n)
-		p.line("if (threadIdx.x == 0) ((%s *)(ws + %d))[r * %d + blockIdx.x] = a%d;", t, at[n], pieces, n)
+		p.Line("GTC_SHARED(%s, room%d, [%d]);", t, n, blockThreads/32)
+		p.Line("a%d = over_block<op_%s, %d>(a%d, room%d);", n, in.Fn, blockThreads/32, n, n)
+		p.Line("if (threadIdx.x == 0) ((%s *)(ws + %d))[r * %d + blockIdx.x] = a%d;", t, at[n], pieces, n)
 	}
 }

@@ -69,12 +69,12 @@ func (p *printer) tiles(t turned) {
 		p.outside(n, nil, "blockIdx.x == 0 && threadIdx.x == 0")
 	}
 	for _, n := range t.loads {
-		p.line("GTC_SHARED(%s, tile%d, [%d][%d]);", scalar.MemType(k.Insts[n].DType), n, tileSide, tileSide+1)
+		p.Line("GTC_SHARED(%s, tile%d, [%d][%d]);", scalar.MemType(k.Insts[n].DType), n, tileSide, tileSide+1)
 	}
-	p.line("const int tx = threadIdx.x %% %d, ty = threadIdx.x / %d;", tileSide, tileSide)
-	p.line("const %s along = blockIdx.x %% %d * %d, across = blockIdx.x / %d %% %d * %d;", p.index(), wide, tileSide, wide, high, tileSide)
+	p.Line("const int tx = threadIdx.x %% %d, ty = threadIdx.x / %d;", tileSide, tileSide)
+	p.Line("const %s along = blockIdx.x %% %d * %d, across = blockIdx.x / %d %% %d * %d;", p.index(), wide, tileSide, wide, high, tileSide)
 	if len(others) > 0 {
-		p.line("const %s r = blockIdx.x / %d;", p.index(), wide*high)
+		p.Line("const %s r = blockIdx.x / %d;", p.index(), wide*high)
 		p.decode(others, "r", "i")
 	}
 	walkBy := func(line, lane int, lineStart, laneStart string) *walk {
@@ -87,10 +87,10 @@ func (p *printer) tiles(t turned) {
 	}
 	p.each(walkBy(t.along, t.across, "along", "across"), func() {
 		for _, n := range t.loads {
-			p.line("tile%d[ty + c * %d][tx] = *(%s);", n, tileLines, p.address(n, &walk{local: all}))
+			p.Line("tile%d[ty + c * %d][tx] = *(%s);", n, tileLines, p.address(n, &walk{local: all}))
 		}
 	})
-	p.line("sync();")
+	p.Line("sync();")
 	w := walkBy(t.across, t.along, "across", "along")
 	straight := slices.DeleteFunc(p.loads(insts), func(n int) bool { return slices.Contains(t.loads, n) })
 	p.fetch(straight, w)
@@ -99,7 +99,7 @@ func (p *printer) tiles(t turned) {
 			return false
 		}
 		in := k.Insts[n]
-		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, fmt.Sprintf("tile%d[tx][ty + c * %d]", n, tileLines)))
+		p.Line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, fmt.Sprintf("tile%d[tx][ty + c * %d]", n, tileLines)))
 		return true
 	})
 	p.end(l)

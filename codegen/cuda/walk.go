@@ -11,47 +11,47 @@ import (
 // each prints the loop over the chunks of w, with the indices of each chunk, round body.
 func (p *printer) each(w *walk, body func()) {
 	if w.chunks > 1 {
-		p.line("#pragma unroll")
-		p.open("for (int c = 0; c < %d; c++)", w.chunks)
+		p.Line("#pragma unroll")
+		p.Open("for (int c = 0; c < %d; c++)", w.chunks)
 	} else {
-		p.open("")
+		p.Open("")
 	}
 	inner := p.captured(func() {
 		if w.cond != "" {
-			p.open("if (%s)", w.cond)
+			p.Open("if (%s)", w.cond)
 		}
 		if !w.crosses(p.k) {
 			p.decode(w.dims, "j", "j")
 		}
 		body()
 		if w.cond != "" {
-			p.close()
+			p.Close()
 		}
 	})
 	start := p.captured(func() {
 		for _, l := range strings.Split(w.start, "\n") {
 			if l != "" {
-				p.line("%s", l)
+				p.Line("%s", l)
 			}
 		}
 		if says(inner, "j") {
-			p.line("const %s j = %s;", p.index(), w.j)
+			p.Line("const %s j = %s;", p.index(), w.j)
 		}
 	})
 	if w.chunks == 1 && (says(inner, "c") || says(start, "c")) {
-		p.line("const int c = 0;")
+		p.Line("const int c = 0;")
 	}
-	p.b.WriteString(start + inner)
-	p.close()
+	p.WriteString(start + inner)
+	p.Close()
 }
 
 // captured is what body prints, which is taken back.
 func (p *printer) captured(body func()) string {
-	n := p.b.Len()
+	n := p.Len()
 	body()
-	all := p.b.String()
-	p.b.Reset()
-	p.b.WriteString(all[:n])
+	all := p.String()
+	p.Reset()
+	p.WriteString(all[:n])
 	return all[n:]
 }
 
@@ -82,13 +82,13 @@ func (p *printer) decode(dims []int, from, prefix string) {
 		switch {
 		case !p.moves(d):
 		case len(dims) == 1:
-			p.line("const %s %s%d = %s;", p.index(), prefix, d, from)
+			p.Line("const %s %s%d = %s;", p.index(), prefix, d, from)
 		case i == 0:
-			p.line("const %s %s%d = %s / %d;", p.index(), prefix, d, from, stride)
+			p.Line("const %s %s%d = %s / %d;", p.index(), prefix, d, from, stride)
 		case stride == 1:
-			p.line("const %s %s%d = %s %% %d;", p.index(), prefix, d, from, p.k.Dims[d])
+			p.Line("const %s %s%d = %s %% %d;", p.index(), prefix, d, from, p.k.Dims[d])
 		default:
-			p.line("const %s %s%d = %s / %d %% %d;", p.index(), prefix, d, from, stride, p.k.Dims[d])
+			p.Line("const %s %s%d = %s / %d %% %d;", p.index(), prefix, d, from, stride, p.k.Dims[d])
 		}
 		stride *= p.k.Dims[d]
 	}

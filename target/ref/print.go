@@ -11,10 +11,10 @@ import (
 // printer prints one kernel: rows one after the other, and in each a loop for every stage that computes what the stage needs
 // from the operands again. Nothing is kept but sums.
 type printer struct {
-	k      *kir.Kernel
-	b      strings.Builder
-	indent int
-	err    error
+	scalar.Text
+
+	k   *kir.Kernel
+	err error
 }
 
 // function is the C function NAME of the kernel, with pointers to its buffers in order, then the workspace when it needs one.
@@ -30,44 +30,28 @@ func function(k *kir.Kernel) (string, error) {
 	if k.Work > 0 {
 		params = append(params, "void *work")
 	}
-	p.open("void NAME(%s)", strings.Join(params, ", "))
+	p.Open("void NAME(%s)", strings.Join(params, ", "))
 	for i, par := range k.Params {
-		p.line("%s *p%d = a%d;", scalar.MemType(par.DType), i, i)
+		p.Line("%s *p%d = a%d;", scalar.MemType(par.DType), i, i)
 	}
 	at := 0
 	for n, in := range k.Insts {
 		if in.Op == "acc" {
 			elems := k.Params[in.Param].Elems
-			p.line("%s *s%d = (%s *)((char *)work + %d);", p.sumType(n), n, p.sumType(n), at)
-			p.line("for (long j = 0; j < %d; j++) s%d[j] = %s;", elems, n, scalar.Identity(in))
+			p.Line("%s *s%d = (%s *)((char *)work + %d);", p.sumType(n), n, p.sumType(n), at)
+			p.Line("for (long j = 0; j < %d; j++) s%d[j] = %s;", elems, n, scalar.Identity(in))
 			at += sumBytes(elems)
 		}
 	}
 	p.rows()
 	for n, in := range k.Insts {
 		if in.Op == "acc" {
-			p.line("for (long j = 0; j < %d; j++) p%d[j] = %s;", k.Params[in.Param].Elems, in.Param,
+			p.Line("for (long j = 0; j < %d; j++) p%d[j] = %s;", k.Params[in.Param].Elems, in.Param,
 				scalar.Store(k.Params[in.Param].DType, fmt.Sprintf("s%d[j]", n)))
 		}
 	}
-	p.close()
-	return p.b.String(), p.err
-}
-
-func (p *printer) line(format string, args ...any) {
-	p.b.WriteString(strings.Repeat("\t", p.indent))
-	fmt.Fprintf(&p.b, format, args...)
-	p.b.WriteByte('\n')
-}
-
-func (p *printer) open(format string, args ...any) {
-	p.line(format+" {", args...)
-	p.indent++
-}
-
-func (p *printer) close() {
-	p.indent--
-	p.line("}")
+	p.Close()
+	return p.String(), p.err
 }
 
 // sumType is the C type of a reduction's sum: floats in double.
@@ -100,7 +84,7 @@ func (p *printer) rows() {
 func (p *printer) loops(row bool) {
 	for d, n := range p.k.Dims {
 		if p.k.Row[d] == row {
-			p.open("for (long i%d = 0; i%d < %d; i%d++)", d, d, n, d)
+			p.Open("for (long i%d = 0; i%d < %d; i%d++)", d, d, n, d)
 		}
 	}
 }
@@ -108,7 +92,7 @@ func (p *printer) loops(row bool) {
 func (p *printer) ends(row bool) {
 	for d := range p.k.Dims {
 		if p.k.Row[d] == row {
-			p.close()
+			p.Close()
 		}
 	}
 }
@@ -134,7 +118,7 @@ func (p *printer) stage(t int) {
 	}
 	for n, in := range p.k.Insts {
 		if in.Op == "reduce" && need[n] {
-			p.line("%s s%d = %s;", p.sumType(n), n, scalar.Identity(in))
+			p.Line("%s s%d = %s;", p.sumType(n), n, scalar.Identity(in))
 		}
 	}
 	p.loops(true)
@@ -142,10 +126,10 @@ func (p *printer) stage(t int) {
 		switch {
 		case !need[n]:
 		case in.Op == "reduce":
-			p.line("s%d = %s;", n, scalar.Combine(in, fmt.Sprintf("s%d", n), fmt.Sprintf("v%d", in.Args[0])))
+			p.Line("s%d = %s;", n, scalar.Combine(in, fmt.Sprintf("s%d", n), fmt.Sprintf("v%d", in.Args[0])))
 		case in.Op == "acc":
 			to := fmt.Sprintf("s%d[%s]", n, offset(in.Access))
-			p.line("%s = %s;", to, scalar.Combine(in, to, fmt.Sprintf("v%d", in.Args[0])))
+			p.Line("%s = %s;", to, scalar.Combine(in, to, fmt.Sprintf("v%d", in.Args[0])))
 		default:
 			p.inst(n)
 		}
@@ -153,7 +137,7 @@ func (p *printer) stage(t int) {
 	p.ends(true)
 	for n, in := range p.k.Insts {
 		if in.Op == "reduce" && need[n] {
-			p.line("const %s v%d = s%d;", scalar.RegType(in.DType), n, n)
+			p.Line("const %s v%d = s%d;", scalar.RegType(in.DType), n, n)
 		}
 	}
 }
@@ -163,17 +147,17 @@ func (p *printer) inst(n int) {
 	in := p.k.Insts[n]
 	switch in.Op {
 	case "load":
-		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, fmt.Sprintf("p%d[%s]", in.Param, offset(in.Access))))
+		p.Line("const %s v%d = %s;", scalar.RegType(in.DType), n, scalar.Load(in.DType, fmt.Sprintf("p%d[%s]", in.Param, offset(in.Access))))
 	case "store":
-		p.line("p%d[%s] = %s;", in.Param, offset(in.Access), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
+		p.Line("p%d[%s] = %s;", in.Param, offset(in.Access), scalar.Store(in.DType, scalar.Unrounded(p.k, in.Args[0], in.DType)))
 	case "index":
-		p.line("const int64_t v%d = %s;", n, offset(in.Access))
+		p.Line("const int64_t v%d = %s;", n, offset(in.Access))
 	default:
 		s, err := scalar.Expr(p.k, n, false)
 		if p.err == nil {
 			p.err = err
 		}
-		p.line("const %s v%d = %s;", scalar.RegType(in.DType), n, s)
+		p.Line("const %s v%d = %s;", scalar.RegType(in.DType), n, s)
 	}
 }
 
