@@ -4,6 +4,7 @@
 package mapfile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 )
@@ -21,6 +22,9 @@ type File struct {
 
 // Open maps the regular file at path. An empty file gives empty Data.
 func Open(path string) (*File, error) {
+	if path == "" {
+		return nil, errors.New("no file is named: its path is empty")
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -34,3 +34,10 @@ func TestOpen(t *testing.T) {
 		t.Errorf("opening nothing: %v", err)
 	}
 }
+
+// A path that a script has left empty is told as that, not as a file without a name that does not exist.
+func TestNoName(t *testing.T) {
+	if _, err := Open(""); err == nil || !strings.Contains(err.Error(), "path is empty") {
+		t.Error(err)
+	}
+}

@@ -72,6 +72,7 @@ func TestBadModels(t *testing.T) {
 		{"loss", mlp, []string{"--loss", "crossentropy"}, []string{"crossentropy", "cross_entropy"}},
 		{"optimizer", mlp, []string{"--optimizer", "adam2"}, []string{"adam2", "adamw"}},
 		{"unknown flag", mlp, []string{"--learning-rate", "1"}, []string{"--learning-rate"}},
+		{"no name", "", nil, []string{"no model is named"}},
 		{"target", mlp, []string{"--target", "gpu"}, []string{`--target must be`, "cpu", `not "gpu"`}},
 		{"old chip", mlp, []string{"--target", "cuda", "--arch", "sm_50"}, []string{"--arch sm_50", "sm_80 or later"}},
 		{"no chip", mlp, []string{"--target", "cuda", "--arch", "volta"}, []string{`--arch "volta"`, "sm_80"}},

@@ -59,6 +59,9 @@ type File struct {
 // Load reads an ONNX file, checks it and finds its parameters. Errors name the file, and the node or tensor
 // where there is one. Call Close when neither the model nor a module imported from it is needed any more.
 func Load(path string, opts Options) (*File, error) {
+	if path == "" {
+		return nil, errors.New("no model is named: its path is empty")
+	}
 	if opts.Name == "" {
 		opts.Name = filepath.Base(path)
 	}
