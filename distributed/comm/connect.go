@@ -62,7 +62,7 @@ func Connect(opt Options) (Communicator, error) {
 func (o *Options) validate() error {
 	switch {
 	case o.World > maxWorld:
-		return fmt.Errorf("world size %d is more than %d", o.World, maxWorld)
+		return fmt.Errorf("world size %d (WORLD_SIZE) is more than the %d ranks that gtc supports", o.World, maxWorld)
 	case o.Rank < 0 || o.Rank >= o.World:
 		return fmt.Errorf("rank %d is not in a world of %d ranks (RANK, WORLD_SIZE)", o.Rank, o.World)
 	case !o.knownTransport():

@@ -40,7 +40,7 @@ func TestRefusals(t *testing.T) {
 	refused(t, func(r int) Options { return Options{Plan: []string{"aaaa", "bbbb"}[r]} },
 		[]string{`rank 1 runs plan "bbbb", rank 0 runs plan "aaaa"`}, []string{`rank 1 runs plan "bbbb", rank 0 runs plan "aaaa"`})
 	refused(t, func(r int) Options { return Options{World: 2 + r} },
-		[]string{"rank 1 was started for 3 ranks, rank 0 for 2"}, []string{"rank 1 was started for 3 ranks, rank 0 for 2"})
+		[]string{"rank 1 was started as one of 3 ranks, but rank 0 as one of 2"}, []string{"rank 1 was started as one of 3 ranks, but rank 0 as one of 2"})
 	refused(t, func(r int) Options { return Options{Token: []string{"correct horse", "battery staple"}[r]} },
 		[]string{"rank 1 did not join", "wrong token"}, []string{"wrong token", "GTC_TOKEN"})
 	refused(t, func(r int) Options { return Options{Token: []string{"correct horse", ""}[r]} },
@@ -216,7 +216,7 @@ func TestFromEnv(t *testing.T) {
 func TestUnknownTransport(t *testing.T) {
 	for name, want := range map[string]string{
 		"mpi":     "this program was built without MPI: compile with --comm mpi",
-		"pigeons": `transport "pigeons" is none of auto, shm, tcp (GTC_COMM)`,
+		"pigeons": `transport "pigeons" (GTC_COMM) is not one of auto, shm, tcp`,
 	} {
 		_, err := Connect(Options{World: 2, Port: 1, Transport: name})
 		if err == nil || !strings.Contains(err.Error(), want) {

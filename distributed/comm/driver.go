@@ -93,7 +93,7 @@ func (o *Options) unknownTransport() error {
 	for _, b := range backends {
 		names = append(names, b.Name)
 	}
-	return fmt.Errorf("transport %q is none of %s (GTC_COMM)", o.Transport, strings.Join(names, ", "))
+	return fmt.Errorf("transport %q (GTC_COMM) is not one of %s", o.Transport, strings.Join(names, ", "))
 }
 
 // planSize is how much of each rank's plan hash is compared.

@@ -128,10 +128,10 @@ func welcome(conn net.Conn, token string, admit func(hello) error) (hello, error
 		return h, err
 	}
 	if err := json.Unmarshal(raw, &h); err != nil || h.Magic != helloMagic || len(h.Nonce) != 32 {
-		return h, errors.New("not a gtc rank")
+		return h, errors.New("the other side is not a rank of a gtc program")
 	}
 	if h.Version != protocolVersion {
-		msg := fmt.Sprintf("rank %d speaks protocol version %d, but this job version %d: compile all ranks with one gtc", h.Rank, h.Version, protocolVersion)
+		msg := fmt.Sprintf("rank %d speaks protocol version %d, but the other ranks speak version %d: compile all ranks with the same gtc", h.Rank, h.Version, protocolVersion)
 		writeJSON(conn, challenge{Err: msg})
 		return h, errors.New(msg) // not proved to be a rank of this job
 	}
@@ -177,7 +177,7 @@ func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	}
 	size := int(binary.LittleEndian.Uint32(n[:]))
 	if size > maxFrame {
-		return nil, fmt.Errorf("frame of %d bytes is more than %d", size, maxFrame)
+		return nil, fmt.Errorf("a message of %d bytes is longer than the %d allowed", size, maxFrame)
 	}
 	buf = buf[:0]
 	for len(buf) < size {

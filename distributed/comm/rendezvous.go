@@ -111,7 +111,7 @@ func (w *world) join() error {
 	case ro.Err != "":
 		return fmt.Errorf("rank 0 cannot start the job: %s", ro.Err)
 	case len(ro.Peers) != w.size:
-		return fmt.Errorf("rank 0 lists %d ranks, not %d", len(ro.Peers), w.size)
+		return fmt.Errorf("rank 0 sent the addresses of %d ranks, not of %d", len(ro.Peers), w.size)
 	}
 	w.hub, w.opt.Transport, w.opt.Algorithm = ro.Peers, ro.Transport, ro.Algorithm
 	w.net.name(ro.Session)
@@ -205,9 +205,9 @@ func (w *world) collect(ln net.Listener, until time.Time, peers []peerAddr) erro
 func (w *world) admit(h hello) error {
 	switch {
 	case h.Kind != "control":
-		return fmt.Errorf("connection of kind %q, want control", h.Kind)
+		return fmt.Errorf("the connection is of kind %q, not control", h.Kind)
 	case h.World != w.size:
-		return fmt.Errorf("rank %d was started for %d ranks, rank 0 for %d", h.Rank, h.World, w.size)
+		return fmt.Errorf("rank %d was started as one of %d ranks, but rank 0 as one of %d", h.Rank, h.World, w.size)
 	case h.Rank < 1 || h.Rank >= w.size:
 		return fmt.Errorf("rank %d cannot join: ranks are 1..%d", h.Rank, w.size-1)
 	case h.Plan != w.opt.Plan:

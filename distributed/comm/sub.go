@@ -106,7 +106,7 @@ const agreementSize = 1024
 func (m *parentMessenger) sendTo(r int, a agreement) error {
 	b, err := json.Marshal(a)
 	if err != nil || len(b) > agreementSize {
-		return fmt.Errorf("BUG: agreement of %d bytes: %v", len(b), err)
+		return fmt.Errorf("BUG: the message in which ranks agree on a new group has %d bytes: %v", len(b), err)
 	}
 	buf := make([]byte, agreementSize)
 	copy(buf, b)

@@ -95,7 +95,7 @@ func (e *Error) Error() string {
 			continue
 		}
 		if x.Killed {
-			fmt.Fprintf(&b, "; rank %d was killed since it did not end", x.Rank)
+			fmt.Fprintf(&b, "; rank %d was killed because it did not end", x.Rank)
 		} else {
 			fmt.Fprintf(&b, "; rank %d %s", x.Rank, x)
 		}
@@ -179,7 +179,7 @@ type job struct {
 
 func newJob(o Options) (*job, error) {
 	if len(o.Bins) == 0 {
-		return nil, errors.New("no rank programs to start")
+		return nil, errors.New("there are no rank programs to start")
 	}
 	if o.Stdout == nil {
 		o.Stdout = os.Stdout
@@ -194,16 +194,16 @@ func newJob(o Options) (*job, error) {
 	// port between its choice and its use.
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("no loopback port for the ranks to meet at: %w", err)
+		return nil, fmt.Errorf("cannot open a loopback port for the ranks to connect to: %w", err)
 	}
 	defer ln.Close()
 	f, err := ln.(*net.TCPListener).File()
 	if err != nil {
-		return nil, fmt.Errorf("listening socket for rank 0: %w", err)
+		return nil, fmt.Errorf("cannot hand the listening socket to rank 0: %w", err)
 	}
 	key := make([]byte, 16)
 	if _, err := rand.Read(key); err != nil {
-		return nil, fmt.Errorf("token for the job: %w", err)
+		return nil, fmt.Errorf("cannot make a random token for the job: %w", err)
 	}
 	return &job{
 		o: o, listener: f, port: ln.Addr().(*net.TCPAddr).Port, token: hex.EncodeToString(key),

@@ -141,7 +141,7 @@ func TestFailures(t *testing.T) {
 	}
 	begin := time.Now()
 	_, _, err = run(t, t.Context(), 2, "stay")
-	want(t, err, 1, 128+9, "rank 1 was ended by signal 9 (killed); rank 0 was killed since it did not end")
+	want(t, err, 1, 128+9, "rank 1 was ended by signal 9 (killed); rank 0 was killed because it did not end")
 	_, _, err = run(t, t.Context(), 2, "deaf")
 	want(t, err, 0, 1, "rank 0 exited with code 1; rank 1 was killed")
 	if took := time.Since(begin); took > 10*time.Second {

@@ -10,8 +10,8 @@ import (
 
 // Axis is one named direction of the rank grid, such as dp (data parallel).
 type Axis struct {
-	Name string
-	Size int
+	Name string // dp, tp, pp, or TimeAxis
+	Size int    // ranks along it (of TimeAxis: micro-batches), at least 1
 }
 
 // Mesh is the grid of ranks, outermost axis first. Rank numbers count row-major.
@@ -92,8 +92,8 @@ func (m Mesh) String() string {
 // outermost first, and the axes over which the value is a partial result still to be combined.
 // The zero value is replicated (or not yet decided).
 type Sharding struct {
-	Dims    [][]string
-	Partial []string
+	Dims    [][]string // for each dimension of the tensor the names of the axes that split it; empty where it is whole; may be shorter than the dimensions
+	Partial []string   // names of the axes over which the ranks' values must still be combined, such as summed; empty: the value is finished
 }
 
 // IsReplicated reports whether every rank holds the whole, finished value.
@@ -155,7 +155,7 @@ func (s Sharding) Local(m Mesh, dims []int) ([]int, error) {
 		for _, a := range s.Axes(d) {
 			n := m.Size(a)
 			if out[d]%n != 0 {
-				return nil, fmt.Errorf("dimension %d of size %d does not divide by %s=%d", d, out[d], a, n)
+				return nil, fmt.Errorf("dimension %d of size %d is not divisible by %s=%d", d, out[d], a, n)
 			}
 			out[d] /= n
 		}

@@ -40,9 +40,11 @@ func (k Kind) String() string { return string(rune(k)) }
 // Action is one entry of a stage's list.
 type Action struct {
 	Kind  Kind
-	Chunk int // of the stage, from 0
-	Micro int // micro-batch, from 0
-	Slot  int // which of the stage's Slots holds what lives from F to B (to W, where there is one) of this chunk and micro-batch
+	Chunk int // which of the stage's chunks it computes: 0 to Table.Chunks-1
+	Micro int // the micro-batch of the step that it computes, from 0
+	// Slot numbers, from 0, the copy of the stage's activations that keeps what this chunk's F leaves for its B (and W) of
+	// this micro-batch; it is free again after the last of them.
+	Slot int
 }
 
 // String is such as F0.3: forward of chunk 0, micro-batch 3.
@@ -50,12 +52,14 @@ func (a Action) String() string { return fmt.Sprintf("%s%d.%d", a.Kind, a.Chunk,
 
 // Table is the schedule of a whole pipeline.
 type Table struct {
-	Name                   string
-	Stages, Chunks, Micros int
-	Split                  bool // B and W are actions of their own
+	Name   string // one of Names
+	Stages int    // ranks along the pipeline
+	Chunks int    // parts of the model that each stage has
+	Micros int    // micro-batches of a step
+	Split  bool   // the gradients of weights are actions W of their own; if not, B makes them, too
 
-	ranks [][]Action
-	slots []int
+	ranks [][]Action // by stage: its list
+	slots []int      // by stage: how many slots it uses
 }
 
 // Names lists the schedules in the order of the package text.
@@ -85,7 +89,7 @@ func Make(name string, stages, chunks, micros int) (*Table, error) {
 		return nil, fmt.Errorf("a pipeline of %d stages, %d chunks and %d micro-batches: their product must be at most %d",
 			stages, chunks, micros, maxParts)
 	case chunks > 1 && name != "interleaved":
-		return nil, fmt.Errorf("schedule %s has one chunk a stage, not %d: --schedule interleaved has several", name, chunks)
+		return nil, fmt.Errorf("schedule %s has one chunk per stage, not %d: --schedule interleaved has several", name, chunks)
 	case name == "interleaved" && micros%stages != 0:
 		return nil, fmt.Errorf("schedule interleaved needs a multiple of %d micro-batches, the number of stages, not %d", stages, micros)
 	}

@@ -212,7 +212,7 @@ func TestErrors(t *testing.T) {
 	}{
 		`there is no schedule "2f2b" of a pipeline`: {"2f2b", 2, 0, 4},
 		"each must be at least 1":                   {"1f1b", 0, 0, 4},
-		"has one chunk a stage":                     {"1f1b", 2, 2, 4},
+		"has one chunk per stage":                   {"1f1b", 2, 2, 4},
 		"needs a multiple of 4":                     {"interleaved", 4, 2, 6},
 		"their product must be at most":             {"1f1b", 1 << 40, 0, 1 << 40},
 	} {

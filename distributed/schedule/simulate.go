@@ -7,8 +7,8 @@ import (
 
 // Costs is how long the actions of each part take, in any one unit of time.
 type Costs struct {
-	Forward, Backward, Weight []float64 // by part; without W in the table, B takes Backward + Weight
-	Send                      float64   // from one stage to another, beside what both compute
+	Forward, Backward, Weight []float64 // of F, B and W, one for each part of the model in its order; in a table without W, B takes Backward + Weight
+	Send                      float64   // until what one stage has sent is at the next; both compute meanwhile
 }
 
 // Uniform are costs that are the same for all parts.
@@ -23,13 +23,13 @@ func Uniform(parts int, forward, backward, weight, send float64) Costs {
 // Span is an action in time.
 type Span struct {
 	Action
-	Start, End float64
+	Start, End float64 // in the unit of Costs, from the start of the step
 }
 
 // Timeline is a schedule in time.
 type Timeline struct {
-	Ranks  [][]Span // by stage
-	End    float64  // when the last action ends
+	Ranks  [][]Span // for each stage its actions, in order
+	End    float64  // when the last action ends, in the unit of Costs
 	Bubble float64  // share of the stages' time until End in which they wait, 0 to 1
 }
 
@@ -70,7 +70,7 @@ func (t *Table) cost(c Costs, k Kind, part int) float64 {
 // tells of costs that are not one for each part, or of actions that wait for one another, which no table of Make has.
 func (t *Table) Simulate(c Costs) (*Timeline, error) {
 	if n := t.Parts(); len(c.Forward) != n || len(c.Backward) != n || len(c.Weight) != n {
-		return nil, fmt.Errorf("costs of %d, %d and %d parts for a pipeline of %d", len(c.Forward), len(c.Backward), len(c.Weight), n)
+		return nil, fmt.Errorf("costs are given for the forward of %d parts, the backward of %d and the weight gradients of %d, but the pipeline has %d parts", len(c.Forward), len(c.Backward), len(c.Weight), n)
 	}
 	line := &Timeline{Ranks: make([][]Span, t.Stages)}
 	done, free, busy := map[event]float64{}, make([]float64, t.Stages), 0.0

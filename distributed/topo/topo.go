@@ -96,7 +96,7 @@ func parseLink(text string) (Link, error) {
 	alpha, err := number(lat, map[string]float64{"us": 1e-6, "ms": 1e-3, "s": 1})
 	beta, err2 := number(rate, map[string]float64{"GB": 1e9, "MB": 1e6, "": 1})
 	if !ok || err != nil || err2 != nil || alpha < 0 || beta <= 0 {
-		return Link{}, fmt.Errorf("%q is no link: it must be %s, or LATENCY/BANDWIDTH such as 20us/12.5GB", text, strings.Join(Names(), ", "))
+		return Link{}, fmt.Errorf("%q is not a link: it must be %s, or LATENCY/BANDWIDTH such as 20us/12.5GB", text, strings.Join(Names(), ", "))
 	}
 	return Link{Name: text, Alpha: alpha, Beta: beta, Source: "given"}, nil
 }
@@ -107,7 +107,7 @@ func number(text string, units map[string]float64) (float64, error) {
 	x, err := strconv.ParseFloat(at, 64)
 	scale, ok := units[text[len(at):]]
 	if err != nil || !ok || math.IsInf(x, 0) || math.IsNaN(x) {
-		return 0, fmt.Errorf("%q is no number with a unit", text)
+		return 0, fmt.Errorf("%q is not a number with a unit", text)
 	}
 	return x * scale, nil
 }

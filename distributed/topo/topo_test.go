@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("none given: %+v, %v", top, err)
 	}
 	for _, bad := range []string{"warp", "dp=", "1/2/3", "5us", "5us/0GB", "-1us/1GB", "xus/1GB", "5/1GB", "NaNus/1GB", ",", "/"} {
-		if _, err := Parse(bad); err == nil || !strings.Contains(err.Error(), "is no link") {
+		if _, err := Parse(bad); err == nil || !strings.Contains(err.Error(), "is not a link") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

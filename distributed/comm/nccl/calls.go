@@ -32,7 +32,7 @@ func (ch *channel) run(c *comm.Call) error {
 	case comm.OpBarrier:
 		return ch.barrier()
 	}
-	return fmt.Errorf("BUG: %s has no form in NCCL", c.Op)
+	return fmt.Errorf("BUG: NCCL cannot do collective %s", c.Op)
 }
 
 // reduce is all_reduce and reduce, in place on the device.

@@ -33,10 +33,10 @@ func suits(ranks []comm.DeviceState) error {
 	by := map[[16]byte]int{}
 	for r, s := range ranks {
 		if s.Version == 0 {
-			return fmt.Errorf("rank %d has no NCCL", r)
+			return fmt.Errorf("rank %d could not load NCCL", r)
 		}
 		if s.Version != ranks[0].Version {
-			return fmt.Errorf("rank 0 has NCCL %s, rank %d has %s", release(ranks[0].Version), r, release(s.Version))
+			return fmt.Errorf("rank 0 has NCCL %s, but rank %d has %s", release(ranks[0].Version), r, release(s.Version))
 		}
 		first, shared := by[s.ID]
 		if shared && s.Version < sharing {
@@ -106,7 +106,7 @@ func (c *onDevice) Enqueue(d *comm.DeviceCall) error {
 	case comm.OpAllReduce, comm.OpReduceScatter:
 		dt := dataTypes[d.DType]
 		if dt < 0 {
-			return fmt.Errorf("NCCL does not add %s", d.DType)
+			return fmt.Errorf("NCCL cannot add up elements of type %s", d.DType)
 		}
 		if d.Op == comm.OpAllReduce {
 			return lib.nccl("ncclAllReduce", lib.allReduce(d.Dst, d.Dst, n/uintptr(d.DType.Size()), dt, redOps[d.Reduce], c.nccl, d.Stream))
@@ -122,7 +122,7 @@ func (c *onDevice) Enqueue(d *comm.DeviceCall) error {
 	case comm.OpRecv:
 		return lib.nccl("ncclRecv", lib.recv(d.Dst, n, ncclUint8, int32(d.Root), c.nccl, d.Stream))
 	}
-	return fmt.Errorf("BUG: %s on a device", d.Op)
+	return fmt.Errorf("BUG: collective %s cannot run on a device", d.Op)
 }
 
 // Failed implements comm.DeviceComm.

@@ -90,7 +90,7 @@ type library struct {
 var open = sync.OnceValues(func() (*library, error) {
 	nccl, err := dynlib.Open(LibraryVariable, "libnccl.so.2", "libnccl.so")
 	if err != nil {
-		return nil, fmt.Errorf("no NCCL: %w (%s can name its file)", err, LibraryVariable)
+		return nil, fmt.Errorf("NCCL cannot be loaded: %w (set %s to its file if it lies elsewhere)", err, LibraryVariable)
 	}
 	l := &library{}
 	if l.cuda, err = cuda.Open(); err != nil {
@@ -132,7 +132,7 @@ func (l *library) bindNCCL(h uintptr) error {
 	}
 	const oldest = 21000
 	if l.version < oldest {
-		return fmt.Errorf("NCCL is of version %d, and 2.10 is the oldest that serves", l.version)
+		return fmt.Errorf("NCCL has version %s, but gtc needs 2.10 or newer", release(int(l.version)))
 	}
 	return nil
 }

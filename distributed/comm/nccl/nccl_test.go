@@ -184,7 +184,7 @@ func TestAbort(t *testing.T) {
 // what there is.
 func TestNames(t *testing.T) {
 	_, err := comm.Connect(comm.Options{World: 2, Port: 1, Transport: "smoke signals"})
-	if err == nil || err.Error() != `transport "smoke signals" is none of auto, shm, tcp, nccl (GTC_COMM)` {
+	if err == nil || err.Error() != `transport "smoke signals" (GTC_COMM) is not one of auto, shm, tcp, nccl` {
 		t.Error(err)
 	}
 }
@@ -272,9 +272,9 @@ func TestOnDevice(t *testing.T) {
 func TestSuits(t *testing.T) {
 	a, b := [16]byte{1}, [16]byte{2}
 	for want, ranks := range map[string][]comm.DeviceState{
-		"":                   {{ID: a, Version: 22803}, {ID: b, Version: 22803}},
-		"rank 1 has no NCCL": {{ID: a, Version: 22803}, {ID: b}},
-		"rank 0 has NCCL 2.28.3, rank 1 has 2.27.0":                             {{ID: a, Version: 22803}, {ID: b, Version: 22700}},
+		"":                           {{ID: a, Version: 22803}, {ID: b, Version: 22803}},
+		"rank 1 could not load NCCL": {{ID: a, Version: 22803}, {ID: b}},
+		"rank 0 has NCCL 2.28.3, but rank 1 has 2.27.0":                         {{ID: a, Version: 22803}, {ID: b, Version: 22700}},
 		"ranks 0 and 2 share a GPU, which NCCL 2.28.3 refuses (2.30 allows it)": {{ID: a, Version: 22803}, {ID: b, Version: 22803}, {ID: a, Version: 22803}},
 	} {
 		err := suits(ranks)
