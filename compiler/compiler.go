@@ -203,6 +203,11 @@ func Run(ctx context.Context, o *Options) (*Result, error) {
 	if err != nil {
 		return res, err
 	}
+	unlock, err := lockOut(o.Out)
+	if err != nil {
+		return res, Input(err)
+	}
+	defer unlock()
 	start := time.Now()
 	if err := generate(ctx, o, res); err != nil {
 		return res, err

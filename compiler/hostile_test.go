@@ -62,6 +62,23 @@ func hostileModel() *onnxpb.ModelProto {
 	}
 }
 
+// hostileFile writes hostileModel into the folder dir, which it makes.
+func hostileFile(t *testing.T, dir string) string {
+	t.Helper()
+	data, err := hostileModel().Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "model.onnx")
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // control are characters that text made from a model may not hold as they are; JSON may hold those that change the
 // direction of text.
 var (
@@ -72,17 +89,8 @@ var (
 // TestHostileNames compiles a model whose names are code, paths and escape sequences: all of them stay data.
 func TestHostileNames(t *testing.T) {
 	dir := t.TempDir()
-	data, err := hostileModel().Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	model, out := filepath.Join(dir, "in", "model.onnx"), filepath.Join(dir, "in", "out")
-	if err := os.MkdirAll(filepath.Dir(model), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(model, data, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	model := hostileFile(t, filepath.Join(dir, "in"))
+	out := filepath.Join(dir, "in", "out")
 	o := &Options{Model: model, Out: out, Pass: pass.Options{Loss: "mse", Optimizer: pass.Optimizer{Name: "sgd", LR: 0.1}}}
 	res, err := Run(context.Background(), o)
 	if err != nil {

@@ -29,11 +29,16 @@ func Several(ctx context.Context, o *Options, optimizers []pass.Optimizer) ([]*R
 		}
 		results = append(results, res)
 	}
+	unlock, err := lockOut(o.Out)
+	if err != nil {
+		return nil, Input(err)
+	}
+	defer unlock()
 	start := time.Now()
 	if err := generate(ctx, o, results...); err != nil {
 		return nil, err
 	}
-	err := binaries(ctx, o, results[0].Manifest.Ranks)
+	err = binaries(ctx, o, results[0].Manifest.Ranks)
 	results[0].BuildTime = time.Since(start)
 	return results, err
 }
@@ -49,6 +54,9 @@ func generate(ctx context.Context, o *Options, results ...*Result) error {
 		m, err = manifest(o, src, results...)
 	}
 	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil { // nothing is written of what was broken off
 		return err
 	}
 	proven, err := proof.Check(m)

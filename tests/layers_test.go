@@ -22,7 +22,7 @@ import (
 //	test   only tests import these
 const layers = `
 both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule distributed/topo
-both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib
+both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib runtime/filelock
 test  internal/fixtures
 
 run   runtime/mem runtime/trace runtime/device runtime/device/cuda/driver distributed/comm
@@ -114,8 +114,8 @@ var outside = map[string]string{
 }
 
 // crossings are the only imports of run-time packages from the compiler: the plan's structs, the formats of the
-// files that it writes and reads, and how names are shown.
-const crossings = "runtime/abi runtime/safetensors runtime/npz runtime/printable runtime/nvrtc"
+// files that it writes and reads, how names are shown, and who may write a folder.
+const crossings = "runtime/abi runtime/safetensors runtime/npz runtime/printable runtime/nvrtc runtime/filelock"
 
 // commands is what cmd/gtc may import of the module: it holds flags and printing, and what it would need besides
 // belongs into a package below it. passes/optimizer is there for the names of its rules, runtime/train for the flags of

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gtc-compiler/gtc/runtime/filelock"
 	"github.com/gtc-compiler/gtc/runtime/train/ranks"
 )
 
@@ -22,17 +23,14 @@ type holder struct {
 	Since time.Time `json:"since"`
 }
 
-// errLocked says that another process has a file locked.
-var errLocked = errors.New("locked")
-
 // lock takes the folder of checkpoints for this run, until unlock. Where the file system has no locks, it goes without.
 func (s *session) lock(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return ranks.Usagef("checkpoints cannot be saved (--checkpoint-dir): %w", err)
 	}
-	switch err := flock(f); {
-	case errors.Is(err, errLocked):
+	switch err := filelock.Try(f); {
+	case errors.Is(err, filelock.ErrHeld):
 		defer f.Close()
 		return ranks.Usagef("another run saves its checkpoints in %s%s: wait until it is over, or give another --checkpoint-dir", dir, whose(f))
 	case err != nil:
