@@ -145,8 +145,12 @@ func KeptSource(dir string) (*Options, error) {
 		return nil, Input(fmt.Errorf("the compiled folder was made without its model: %w", err))
 	}
 	var s source
-	if err := json.Unmarshal(text, &s); err != nil || !filepath.IsLocal(s.Model) {
-		return nil, Input(fmt.Errorf("%s is damaged: %w", filepath.Join(in, sourceOptions), err))
+	file := filepath.Join(in, sourceOptions)
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, Input(fmt.Errorf("%s is damaged: %w", file, err))
+	}
+	if !filepath.IsLocal(s.Model) {
+		return nil, Input(fmt.Errorf("%s is damaged: its model, %q, is not a file in the compiled folder", file, s.Model))
 	}
 	return &Options{Model: filepath.Join(in, s.Model), Import: s.Import, Pass: s.Pass, Out: dir}, nil
 }

@@ -43,6 +43,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Report says what was proven. Its JSON names are public.
@@ -64,23 +65,16 @@ type Run struct {
 
 // String is the report in one sentence.
 func (r *Report) String() string {
-	return fmt.Sprintf("%s, %s, %s run for all: %s", counted(r.Ranks, "rank"), counted(r.Programs, "program"), counted(r.Run, "rank"), r.Counts())
+	return fmt.Sprintf("%s, %s, %s run for all: %s", printable.Count(r.Ranks, "rank"), printable.Count(r.Programs, "program"), printable.Count(r.Run, "rank"), r.Counts())
 }
 
 // Counts says what the ranks that were run say to one another in each thing that they do together.
 func (r *Report) Counts() string {
 	var parts []string
 	for _, e := range r.Entries {
-		parts = append(parts, fmt.Sprintf("%s: %s, %s", e.Name, counted(e.Collectives, "collective"), counted(e.Messages, "message")))
+		parts = append(parts, fmt.Sprintf("%s: %s, %s", e.Name, printable.Count(e.Collectives, "collective"), printable.Count(e.Messages, "message")))
 	}
 	return strings.Join(parts, "; ")
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Check proves the plan, or says what is wrong: the error names the ops of both sides and their source lines, and a cycle of

@@ -70,8 +70,11 @@ func openShm(path string, nonce uint64, size int) (*shmFile, error) {
 	}
 	defer f.Close()
 	st, err := f.Stat()
-	if err != nil || st.Size() != int64(size) {
-		return nil, fmt.Errorf("%s is not the shared memory of this job: %v", path, err)
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() != int64(size) {
+		return nil, fmt.Errorf("%s is not the shared memory of this job: it has %d bytes, not %d", path, st.Size(), size)
 	}
 	s := &shmFile{path: path, nonce: nonce}
 	if err := s.mapFile(f, size); err != nil {

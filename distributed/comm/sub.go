@@ -105,8 +105,11 @@ const agreementSize = 1024
 
 func (m *parentMessenger) sendTo(r int, a agreement) error {
 	b, err := json.Marshal(a)
-	if err != nil || len(b) > agreementSize {
-		return fmt.Errorf("BUG: the message in which ranks agree on a new group has %d bytes: %v", len(b), err)
+	if err != nil {
+		return fmt.Errorf("BUG: the message in which ranks agree on a new group: %w", err)
+	}
+	if len(b) > agreementSize {
+		return fmt.Errorf("BUG: the message in which ranks agree on a new group has %d bytes, more than %d", len(b), agreementSize)
 	}
 	buf := make([]byte, agreementSize)
 	copy(buf, b)

@@ -35,7 +35,7 @@ func TestAbstractWeights(t *testing.T) {
 		{"short.bin", "", "is the file complete? (--abstract-weights", ""},
 		{"", "", "has 0 values, not 12 (--abstract-weights", ""}, // no data
 		{"../absent.bin", "48", "outside the model's folder", "outside the model's folder"},
-		{"absent.bin", "47", `length "47", not 48 bytes`, `length "47", not 48 bytes`},
+		{"absent.bin", "47", `its length is given as "47", but the tensor has 48 bytes`, `its length is given as "47", but the tensor has 48 bytes`},
 	} {
 		m := linearModel()
 		m.Graph.Initializer[0].RawData = nil

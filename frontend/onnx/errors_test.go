@@ -42,7 +42,7 @@ func TestErrors(t *testing.T) {
 		{"broadcast", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1] = ramp("fc.bias", 1, 5) },
 			"operand 0 is f32[2,3], operand 1 is f32[5]: the shapes do not broadcast"},
 		{"undefined", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[2].Input[0] = "nope" },
-			`input 0 is "nope", which nothing makes`},
+			`input 0 is "nope", which no node produces`},
 		{"cycle", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[0].Input[0] = "y" },
 			"depends on this node's own result: the graph has a cycle, mm reads relu reads add reads mm"},
 		{"two payloads", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].FloatData = []float32{1, 2, 3} },
@@ -62,15 +62,15 @@ func TestErrors(t *testing.T) {
 			m.Graph.Node[0] = nodeOf("Conv", "relu", list("x", "k"), list("y"), "group", 0)
 			m.Graph.Input[0] = portOf("x", onnxpb.TensorProto_FLOAT, 2, 4, 5)
 			m.Graph.Initializer[1] = ramp("k", 1, 3, 4, 2)
-		}, `attribute "group" is 0: want 1 or more`},
+		}, `attribute "group" is 0, but must be 1 or more`},
 		{"made twice", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[1].Output[0] = "h" },
-			`result "h" already exists: every value is made once`},
+			`result "h" already exists: every value must be produced once`},
 		{"same initializer", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].Name = ptr("fc.weight") },
 			`initializer name "fc.weight" is empty or given twice`},
 		{"no such output", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Output[0].Name = ptr("z") },
-			`output "z" is made by no node`},
+			`no node produces output "z"`},
 		{"raw data length", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].Dims[0] = 4 },
-			`m.onnx: tensor "fc.bias" f32[4]: raw data has 12 bytes, not 16`},
+			`m.onnx: tensor "fc.bias" f32[4]: its raw data has 12 bytes, not 16`},
 		{"negative dims", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].Dims[0] = -3 },
 			`tensor "fc.bias": dimension -3 is outside 0 to 2147483648`},
 		{"huge dims", func(m *onnxpb.ModelProto, _ *Options) {
@@ -89,16 +89,16 @@ func TestErrors(t *testing.T) {
 			m.Graph.Node[2] = nodeOf("LeakyRelu", "relu", list("a"), list("y"), "alpha", 3)
 		}, `attribute "alpha" is of type INT, not FLOAT`},
 		{"too many inputs", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[2].Input = list("a", "a") },
-			"has 2 inputs, at most 1 are allowed"},
+			"it has 2 inputs, but takes at most 1"},
 		{"too few inputs", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[1].Input = list("h") },
-			"has 1 inputs, 2 are required"},
+			"it has 1 input, but needs at least 2"},
 		{"run-time shape", func(m *onnxpb.ModelProto, _ *Options) {
 			m.Graph.Input = append(m.Graph.Input, portOf("s", onnxpb.TensorProto_INT64, 2))
 			m.Graph.Node[2] = nodeOf("Reshape", "relu", list("a", "s"), list("y"))
 		}, `operand 1, "s", must be known when compiling, but it depends on the model's inputs or parameters`},
 		{"element type", func(m *onnxpb.ModelProto, _ *Options) {
 			m.Graph.Initializer[1].DataType = ptr(int32(onnxpb.TensorProto_STRING))
-		}, `tensor "fc.bias": holds strings: gtc computes with numbers only`},
+		}, `tensor "fc.bias": strings are not supported: gtc computes with numbers only`},
 		{"glob of bytes", func(_ *onnxpb.ModelProto, o *Options) { o.Freeze = []string{"\xff*"} },
 			`--freeze "\xff*" matches no float initializer; gtc inspect lists them`},
 		{"freeze glob", func(_ *onnxpb.ModelProto, o *Options) { o.Freeze = []string{"conv*"} },
@@ -190,10 +190,10 @@ func TestExternalData(t *testing.T) {
 	for _, c := range []struct{ location, offset, length, want string }{
 		{"w.bin", "8", "48", ""},
 		{"w.bin", "8", "", ""},
-		{"w.bin", "9", "48", `external data "w.bin" has 56 bytes, 48 are wanted from offset 9 on`},
+		{"w.bin", "9", "48", `external data "w.bin" has 56 bytes, but 48 are needed from offset 9 on`},
 		{"w.bin", "-8", "", `offset "-8" is not a size`},
 		{"w.bin", "99999999999999999999", "", "is not a size"},
-		{"w.bin", "0", "56", `length "56", not 48 bytes`},
+		{"w.bin", "0", "56", `its length is given as "56", but the tensor has 48 bytes`},
 		{"../secret.bin", "0", "48", `external data "../secret.bin" is outside the model's folder`},
 		{filepath.Join(dir, "secret.bin"), "0", "48", "is outside the model's folder"},
 		{"link.bin", "0", "48", `external data "link.bin"`},

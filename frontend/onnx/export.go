@@ -20,7 +20,7 @@ const maxProto = 1<<31 - 1
 // file's. With inference, batch normalizations and dropouts take their inference form. Import must have succeeded.
 func (m *Model) Export(weights map[string][]byte, inference bool) ([]byte, error) {
 	if m.roles == nil {
-		return nil, fmt.Errorf("%s: export before import", m.Name)
+		return nil, fmt.Errorf("%s: the model must be imported before it is exported", m.Name)
 	}
 	e := &exporter{m: m, weights: weights, names: map[string]bool{}, made: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}}
 	e.proto, e.graph = *m.Proto, *m.Proto.Graph
@@ -53,7 +53,7 @@ func (e *exporter) run(inference bool) error {
 			return fmt.Errorf("the model has no parameter %q", name)
 		}
 		if len(data) != p.Type.Bytes() {
-			return fmt.Errorf("parameter %q is %s; %d bytes are given for it", name, p.Type, len(data))
+			return fmt.Errorf("parameter %q is %s, but %d bytes are given for it", name, p.Type, len(data))
 		}
 	}
 	var inits []*onnxpb.TensorProto

@@ -52,7 +52,7 @@ func TestGiven(t *testing.T) {
 		{name: "no trip count", o: Options{Shapes: shapes, Values: with("n", "")}, want: `operand 0, "n", must be known when compiling, but it depends on the model's inputs or parameters; --value n=N makes it known`},
 		{name: "no repeats", o: Options{Shapes: shapes, Values: with("repeats", "")}, want: `--value repeats=N,M makes it known`},
 		{name: "too many numbers", o: Options{Shapes: shapes, Values: with("n", "3,4")}, want: `--value n=3,4: it gives 2 numbers for an input of dims []`},
-		{name: "no number", o: Options{Shapes: shapes, Values: with("n", "3.5")}, want: `--value n=3.5: "3.5" is no i64`},
+		{name: "no number", o: Options{Shapes: shapes, Values: with("n", "3.5")}, want: `--value n=3.5: "3.5" is not a number of type i64`},
 		{name: "no such input", o: Options{Shapes: shapes, Values: with("m", "3")}, want: `--value m=3: the model has no input of that name; there are: n, x, repeats`},
 		{name: "no input to give a shape", o: Options{Shapes: map[string][]int{"z": {2}}, Values: values}, want: `--dim z=2: the model has no input of that name`},
 		{name: "another shape", o: Options{Shapes: map[string][]int{"x": {2, 2}, "repeats": {3}}, Values: values}, want: `--dim repeats=3: dimension 0 is fixed to 2 in the file`},
@@ -117,7 +117,7 @@ func TestGivenCondition(t *testing.T) {
 		Input:  []*onnxpb.ValueInfoProto{portOf("x", onnxpb.TensorProto_FLOAT, 2, 3), portOf("c", onnxpb.TensorProto_BOOL)},
 		Output: []*onnxpb.ValueInfoProto{portOf("y", onnxpb.TensorProto_FLOAT)},
 	}))
-	want := "the results of its branches are f32[2,3] and f32[3,2]: under a condition of run time both must have one type; --value c=N makes it known"
+	want := "the results of its branches are f32[2,3] and f32[3,2], but must have the same type where the condition is not known when compiling; --value c=N makes it known"
 	if err := importBytes(m, Options{}); !strings.Contains(errText(err), want) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

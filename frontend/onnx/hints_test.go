@@ -60,9 +60,9 @@ func TestTieHints(t *testing.T) {
 		opt   Options
 		want  string // the words of one hint; "" is no hint
 	}{
-		{"copy", two(ramp("w", 1, 5, 5), ramp("v", 1, 5, 5)), Options{}, `"v" is exactly a copy of "w" and trained apart from it: --tie v=w if they are one`},
-		{"transpose", two(ramp("w", 1, 4, 5), turned("wT", 1, 4, 5)), Options{}, `"wT" is exactly "w" transposed and trained apart from it: --tie wT=w if`},
-		{"transposed square", two(ramp("w", 1, 5, 5), turned("wT", 1, 5, 5)), Options{}, `"wT" is exactly "w" transposed`},
+		{"copy", two(ramp("w", 1, 5, 5), ramp("v", 1, 5, 5)), Options{}, `"v" holds exactly the values of "w" and is trained separately: give --tie v=w if they are one parameter`},
+		{"transpose", two(ramp("w", 1, 4, 5), turned("wT", 1, 4, 5)), Options{}, `"wT" holds exactly the values of "w", transposed, and is trained separately: give --tie wT=w if`},
+		{"transposed square", two(ramp("w", 1, 5, 5), turned("wT", 1, 5, 5)), Options{}, `"wT" holds exactly the values of "w", transposed`},
 		{"odd name", two(ramp("w", 1, 5, 5), ramp("v b", 1, 5, 5)), Options{}, `--tie "v b"=w if`},
 		{"tied", two(ramp("w", 1, 5, 5), ramp("v", 1, 5, 5)), Options{Tie: []string{"v=w"}}, ""},
 		{"frozen", two(ramp("w", 1, 5, 5), ramp("v", 1, 5, 5)), Options{Freeze: []string{"v"}}, ""},

@@ -66,17 +66,17 @@ func TestTwofold(t *testing.T) {
 			m.Graph.Node = append(m.Graph.Node[:0], nodeOf("Conv", "relu", list("x", "k"), list("y"), "auto_pad", "SAME"))
 			m.Graph.Input[0] = portOf("x", f32, 2, 4, 5)
 			m.Graph.Initializer[1] = ramp("k", 1, 3, 4, 2)
-		}, `auto_pad is "SAME": want NOTSET, VALID, SAME_UPPER or SAME_LOWER`},
+		}, `auto_pad is "SAME", but must be NOTSET, VALID, SAME_UPPER or SAME_LOWER`},
 		"joined along nothing": {func(m *onnxpb.ModelProto) { m.Graph.Node[2] = nodeOf("Concat", "relu", list("a", "a"), list("y")) }, `attribute "axis" is missing`},
 		"cut twice": {func(m *onnxpb.ModelProto) {
 			m.Graph.Initializer = append(m.Graph.Initializer, intsOf("at", 0, 0), intsOf("to", 1, 2), intsOf("along", 0, -2))
 			m.Graph.Node[2] = nodeOf("Slice", "relu", list("a", "at", "to", "along"), list("y"))
 		}, "axes [0 -2] name a dimension twice"},
 		"an output of another type": {func(m *onnxpb.ModelProto) { m.Graph.Output[0] = portOf("y", onnxpb.TensorProto_INT64, 2, 3) },
-			`output "y" is declared to hold elements of type INT64, and holds f32`},
+			`output "y" is declared to hold elements of type INT64, but holds f32`},
 		"a number in another field": {func(m *onnxpb.ModelProto) {
 			m.Graph.Initializer[1] = &onnxpb.TensorProto{Name: ptr("fc.bias"), DataType: ptr(int32(1)), Dims: []int64{3}, Int32Data: []int32{1, 2, 3}}
-		}, `tensor "fc.bias" f32[3]: has its values in int32_data, where tensors of this type have none`},
+		}, `tensor "fc.bias" f32[3]: its values are in field int32_data, where tensors of this type have none`},
 		"a byte of 300":         {narrow(onnxpb.TensorProto_UINT8, 1, 300), `tensor "n" u8[2]: value 1 of int32_data is 300, which u8 does not hold`},
 		"a short of less":       {narrow(onnxpb.TensorProto_INT16, -1<<15-1), `value 0 of int32_data is -32769, which i16 does not hold`},
 		"bits of a half":        {narrow(onnxpb.TensorProto_FLOAT16, 0xffff, 0), ""},
@@ -103,7 +103,7 @@ func TestDeclaredDims(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if _, err := p.Import(); err != nil || !strings.Contains(strings.Join(p.Warnings, "\n"), `output "y" is f32[2,3], the file declares other dims`) {
+	if _, err := p.Import(); err != nil || !strings.Contains(strings.Join(p.Warnings, "\n"), `output "y" is f32[2,3], but the file declares other dims`) {
 		t.Errorf("%v, %q", err, p.Warnings)
 	}
 }
@@ -120,7 +120,7 @@ func TestUnknownAttributes(t *testing.T) {
 	if _, err := p.Import(); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{`LeakyRelu has no attribute "Alpha" in any version, so that it means nothing: "relu"`}; !slices.Equal(p.Warnings, want) {
+	if want := []string{`LeakyRelu has no attribute "Alpha" in any version, so it is ignored: "relu"`}; !slices.Equal(p.Warnings, want) {
 		t.Errorf("got  %q\nwant %q", p.Warnings, want)
 	}
 	for _, op := range Operators() {

@@ -27,8 +27,8 @@ func TestSparse(t *testing.T) {
 		{"coordinate outside", []int64{1, 3}, []int64{2, 2}, []int64{0, 0, 1, 0}, "index 1 of value 1 is outside 0 to 0"},
 		{"unsorted", []int64{1, 3}, []int64{2}, []int64{2, 0}, "the index of value 1 does not follow"},
 		{"twice", []int64{1, 3}, []int64{2}, []int64{2, 2}, "the index of value 1 does not follow"},
-		{"too few", []int64{1, 3}, []int64{1}, []int64{2}, "indices are i64[1], want [2] or [2,2]"},
-		{"columns", []int64{3}, []int64{2, 2}, []int64{0, 0, 0, 2}, "indices are i64[2,2], want [2] or [2,1]"},
+		{"too few", []int64{1, 3}, []int64{1}, []int64{2}, "indices are i64[1], but must be [2] or [2,2]"},
+		{"columns", []int64{3}, []int64{2, 2}, []int64{0, 0, 0, 2}, "indices are i64[2,2], but must be [2] or [2,1]"},
 		{"huge", []int64{1 << 20, 1 << 20}, []int64{2}, []int64{0, 2}, "when stored densely"},
 	}
 	for _, c := range cases {

@@ -22,12 +22,12 @@ type Entry struct {
 // the file tells are there; those of parameters on which no result depends are not (Absent). Import must have succeeded.
 func (m *Model) Beside(weights map[string][]byte) ([]Entry, error) {
 	if m.roles == nil {
-		return nil, fmt.Errorf("%s: the state dict before import", m.Name)
+		return nil, fmt.Errorf("%s: the model must be imported before its state dict is listed", m.Name)
 	}
 	contents := func(p *Parameter) ([]byte, error) {
 		if data, ok := weights[p.Name]; ok {
 			if len(data) != p.Type.Bytes() {
-				return nil, fmt.Errorf("parameter %q is %s; %d bytes are given for it", p.Name, p.Type, len(data))
+				return nil, fmt.Errorf("parameter %q is %s, but %d bytes are given for it", p.Name, p.Type, len(data))
 			}
 			return data, nil
 		}

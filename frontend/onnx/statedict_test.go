@@ -140,7 +140,7 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	warnings := strings.Join(m.Warnings, "\n")
-	for _, want := range []string{"no tensor of the frozen parameters gone.weight", model.KeyEvaluation + " in the file's metadata is no list of names"} {
+	for _, want := range []string{"no tensor of the frozen parameters gone.weight", model.KeyEvaluation + " in the file's metadata is not a list of names"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("no warning says %q:\n%s", want, warnings)
 		}

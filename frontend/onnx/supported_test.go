@@ -54,7 +54,7 @@ func TestUnsupported(t *testing.T) {
   note: Frob (opset 17): "in then"
   note: own.Baz (own 2): "in else"
   note: results whose size depends on what the model's inputs hold: "where" (NonZero)
-  note: input "n": holds strings: gtc computes with numbers only, so turn text into numbers before the model`
+  note: input "n": strings are not supported: gtc computes with numbers only, so turn text into numbers before the model`
 	if err := importBytes(encode(m), Options{}); errText(err) != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -59,7 +59,7 @@ func TestGradientOperator(t *testing.T) {
 	}
 	m := gradientModel(list("w", "x"))
 	m.Graph.Node[3].Attribute[1].S = []byte("nobody")
-	if err := importBytes(encode(m), Options{}); err == nil || !strings.Contains(err.Error(), `y, "nobody", is no float tensor`) {
+	if err := importBytes(encode(m), Options{}); err == nil || !strings.Contains(err.Error(), `y is "nobody", which is not a float tensor`) {
 		t.Error(err)
 	}
 }
@@ -84,7 +84,7 @@ func TestTrainingInfo(t *testing.T) {
 		t.Errorf("%+v", info.Training)
 	}
 	all := strings.Join(info.Warnings, "\n")
-	for _, want := range []string{`training_info 0 assigns to "gone", which is no initializer`,
+	for _, want := range []string{`training_info 0 assigns to "gone", which is not an initializer`,
 		`a training algorithm of its own (2 nodes, 0 to initialize; it updates "fc.weight", "gone"): gtc ignores it`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("warnings %s\nlack %s", all, want)

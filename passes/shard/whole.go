@@ -1,12 +1,12 @@
 package shard
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // A value that spans the batch, and that no trained parameter is in, need not wait for the micro-batches: the number of
@@ -138,7 +138,7 @@ func (w *wholes) build() {
 	f.Ops = slices.Concat(front, f.Ops)
 	for _, v := range w.found {
 		w.c.Remark(w.twin[v], "is computed from the data of all %d micro-batches in each of them because %s needs it before the last is there: %s on up to %d elements",
-			w.c.Module.Mesh.Size(mesh.TimeAxis), place(w.o.op), counted(made, "op"), samples)
+			w.c.Module.Mesh.Size(mesh.TimeAxis), place(w.o.op), printable.Count(made, "op"), samples)
 	}
 	f.DCE()
 }
@@ -172,11 +172,4 @@ func (w *wholes) of(v *ir.Value) *ir.Value {
 		w.twin[v.Op.Out[i]] = w.b.Rename(x, ir.WholePrefix+v.Op.Out[i].Name)
 	}
 	return w.twin[v]
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

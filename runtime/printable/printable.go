@@ -1,4 +1,4 @@
-// Package printable makes text from files safe to show. Names in a model are data: on a terminal they may not move the
+// Package printable makes text from files safe to show, and puts numbers before nouns. Names in a model are data: on a terminal they may not move the
 // cursor, change colours, ring, or turn the direction of the text around.
 package printable
 
@@ -36,6 +36,14 @@ func Line(s string) string {
 }
 
 func hidden(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' && r != '\r' && r != '\t' }
+
+// Count is a number with its noun, in the plural that takes an s: 1 rank, 2 ranks.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
 
 // Writer passes Text of what it is given on to W.
 type Writer struct{ W io.Writer }

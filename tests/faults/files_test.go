@@ -26,8 +26,8 @@ var (
 // once it is given.
 func TestHints(t *testing.T) {
 	for _, c := range []struct{ file, flag, says string }{
-		{"tied_named_transpose", "--tie wT=w", `"wT" is exactly "w" transposed and trained apart from it: --tie wT=w if they are one`},
-		{"tied_named_copy", "--tie lm_head.weight=wte.weight", `"lm_head.weight" is exactly a copy of "wte.weight" and trained apart from it: --tie lm_head.weight=wte.weight if they are one`},
+		{"tied_named_transpose", "--tie wT=w", `"wT" holds exactly the values of "w", transposed, and is trained separately: give --tie wT=w if they are one parameter`},
+		{"tied_named_copy", "--tie lm_head.weight=wte.weight", `"lm_head.weight" holds exactly the values of "wte.weight" and is trained separately: give --tie lm_head.weight=wte.weight if they are one parameter`},
 		{"zero_row_embedding", "--padding-idx e=0", `row 0 of the table "e" is its only row of zeros, as a padding row is: --padding-idx e=0 keeps it as it is`},
 	} {
 		if !chosen(c.file) {

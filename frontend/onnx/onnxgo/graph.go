@@ -6,11 +6,12 @@ import (
 	"os"
 	"slices"
 
-	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	onnx "github.com/owulveryck/onnx-go"
 	"gonum.org/v1/gonum/graph"
 	"gonum.org/v1/gonum/graph/simple"
 	"gorgonia.org/tensor"
+
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 )
 
 // DefaultOpset is the operator set that a model is taken to be written for when nobody says: the newest that onnx-go
@@ -141,7 +142,7 @@ func (g *Graph) ApplyOperation(op onnx.Operation, results ...graph.Node) error {
 	for _, r := range results {
 		n, ok := r.(*Node)
 		if !ok || n.g != g {
-			return fmt.Errorf("onnxgo: operation %q has a result that is no node of this graph", op.Name)
+			return fmt.Errorf("onnxgo: operation %q has a result that is not a node of this graph", op.Name)
 		}
 		n.made = n.name != ""
 		c.out = append(c.out, n)

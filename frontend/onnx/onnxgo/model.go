@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"github.com/gogo/protobuf/proto"
+	"gorgonia.org/tensor"
+
 	gtconnx "github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
-	"gorgonia.org/tensor"
 )
 
 // microsoft is the domain of operators that the default one lacks.
@@ -83,7 +84,7 @@ func (g *Graph) model(batch int) ([]byte, error) {
 	}
 	for _, n := range weights {
 		if n.t == nil {
-			return nil, fmt.Errorf("onnxgo: %q has no contents: nothing makes it and no tensor was set", n.name)
+			return nil, fmt.Errorf("onnxgo: %q has no contents: no operation makes it, and no tensor was set", n.name)
 		}
 		p, err := toProto(n.name, n.t)
 		if err != nil {
@@ -175,7 +176,7 @@ func attribute(name string, v any) (*onnxpb.AttributeProto, error) {
 	case struct{}: // of undefined type: as if absent
 		return a, nil
 	default:
-		return nil, fmt.Errorf("a %T is no attribute", v)
+		return nil, fmt.Errorf("a %T cannot be an attribute", v)
 	}
 	a.Type = &typ
 	return a, nil

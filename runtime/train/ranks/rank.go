@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -18,8 +19,11 @@ func WhoAmI(programs []*program.Program, name string, getenv func(string) string
 		Ranks       int
 		RankProgram []int `json:"rank_program"`
 	}
-	if err := json.Unmarshal(programs[0].Plan, &plan); err != nil || len(plan.RankProgram) == 0 {
-		return 0, 0, fmt.Errorf("BUG: the plan in this program is damaged: %v", err)
+	if err := json.Unmarshal(programs[0].Plan, &plan); err != nil {
+		return 0, 0, fmt.Errorf("BUG: the plan in this program is damaged: %w", err)
+	}
+	if len(plan.RankProgram) == 0 {
+		return 0, 0, errors.New("BUG: the plan in this program lists no ranks")
 	}
 	rank, named := rankOfName(name)
 	switch n, numbered := comm.RankFromEnv(getenv); {

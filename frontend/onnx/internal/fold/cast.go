@@ -23,7 +23,7 @@ func CastType(n *model.Node) dtype.DType {
 	}
 	d, err := model.DTypeOf(code)
 	if err != nil {
-		n.Fail("the result %v", err)
+		n.Fail("it cannot cast to that type: %v", err)
 	}
 	return d
 }
@@ -37,7 +37,7 @@ func RoundMode(n *model.Node) dtype.Rounding {
 	case dtype.RoundUp, dtype.RoundDown, dtype.RoundNearest:
 		return m
 	default:
-		n.Fail("round_mode is %q, want up, down or nearest", m)
+		n.Fail("round_mode is %q, but must be up, down or nearest", m)
 		return m
 	}
 }

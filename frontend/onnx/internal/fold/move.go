@@ -7,6 +7,7 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Host evaluation of operators that move data: each is a gather of the input's elements by stride.
@@ -79,7 +80,7 @@ func ExpandDims(n *model.Node, in, target []int) []int {
 	}
 	dims, ok := Broadcast(in, target)
 	if !ok {
-		n.Fail("%v does not expand to %v", in, target)
+		n.Fail("dims %v cannot be expanded to %v", in, target)
 	}
 	return dims
 }
@@ -87,12 +88,12 @@ func ExpandDims(n *model.Node, in, target []int) []int {
 func foldTile(n *model.Node, in []*ir.Array) []*ir.Array {
 	d, reps := in[0].Type.Dims, Ints(n, in[1])
 	if len(reps) != len(d) {
-		n.Fail("%d repeats for %d dimensions", len(reps), len(d))
+		n.Fail("there are %d repeats for a tensor of %s", len(reps), printable.Count(len(d), "dimension"))
 	}
 	var wide, from, out []int // each dim as [repeat, size]: repeats have stride 0
 	for i, s := range ir.Strides(d) {
 		if reps[i] < 0 || reps[i] > model.MaxFold {
-			n.Fail("repeats %v", reps)
+			n.Fail("repeats are %v, but each must be from 0 to %d", reps, model.MaxFold)
 		}
 		wide, from, out = append(wide, reps[i], d[i]), append(from, 0, s), append(out, reps[i]*d[i])
 	}
@@ -109,7 +110,7 @@ func Concat(n *model.Node, in []*ir.Array) []*ir.Array {
 		}
 		for i, d := range a.Type.Dims {
 			if i != axis && d != dims[i] {
-				n.Fail("operands %v and %v differ outside dimension %d", t.Dims, a.Type.Dims, axis)
+				n.Fail("operands of dims %v and %v may differ in dimension %d only, along which they are joined", t.Dims, a.Type.Dims, axis)
 			}
 		}
 	}
@@ -185,7 +186,7 @@ func Split(n *model.Node, a *ir.Array, axis int, sizes []int) []*ir.Array {
 // Wrap normalizes an index that may count from the end.
 func Wrap(n *model.Node, i int64, size int) int {
 	if i < int64(-size) || i >= int64(size) {
-		n.Fail("index %d is outside a dimension of %d", i, size)
+		n.Fail("index %d is out of range for a dimension of size %d", i, size)
 	}
 	if i < 0 {
 		i += int64(size)
@@ -226,11 +227,11 @@ func foldGatherElements(n *model.Node, in []*ir.Array) []*ir.Array {
 	axis := n.Dim(n.Int("axis", 0), len(d))
 	Ints(n, index)
 	if len(id) != len(d) {
-		n.Fail("indices %v for data %v", id, d)
+		n.Fail("indices of dims %v do not fit data of dims %v", id, d)
 	}
 	for i := range d {
 		if i != axis && id[i] > d[i] {
-			n.Fail("indices %v for data %v", id, d)
+			n.Fail("indices of dims %v do not fit data of dims %v", id, d)
 		}
 	}
 	out, strides, istr := n.Array(ir.Type{DType: a.Type.DType, Dims: id}), ir.Strides(d), ir.Strides(id)
@@ -276,7 +277,7 @@ func GatherNDBatch(n *model.Node, d, id []int) int {
 	batch := n.Int("batch_dims", 0)
 	if len(id) == 0 || batch < 0 || batch > len(id)-1 || batch+id[len(id)-1] > len(d) ||
 		!slices.Equal(d[:batch], id[:batch]) {
-		n.Fail("indices %v with %d batch dimensions do not fit data %v", id, batch, d)
+		n.Fail("indices of dims %v with %d batch dimensions do not fit data of dims %v", id, batch, d)
 	}
 	return batch
 }
@@ -292,7 +293,7 @@ func foldRange(n *model.Node, in []*ir.Array) []*ir.Array {
 		start, limit, delta := in[0].F[0], in[1].F[0], in[2].F[0]
 		count := math.Max(math.Ceil((limit-start)/delta), 0)
 		if !(count <= model.MaxFold) {
-			n.Fail("from %g to %g by %g", start, limit, delta)
+			n.Fail("the range from %g to %g by %g does not end, or has more than %d elements", start, limit, delta, model.MaxFold)
 		}
 		t.Dims = []int{int(count)}
 		out := n.Array(t)
@@ -304,7 +305,7 @@ func foldRange(n *model.Node, in []*ir.Array) []*ir.Array {
 	start, limit, delta := in[0].I[0], in[1].I[0], in[2].I[0]
 	count := math.Max(math.Ceil((float64(limit)-float64(start))/float64(delta)), 0)
 	if !(count <= model.MaxFold) {
-		n.Fail("from %d to %d by %d", start, limit, delta)
+		n.Fail("the range from %d to %d by %d does not end, or has more than %d elements", start, limit, delta, model.MaxFold)
 	}
 	t.Dims = []int{int(count)}
 	out := n.Array(t)
@@ -328,7 +329,7 @@ func Trilu(n *model.Node, in []*ir.Array) []*ir.Array {
 	a := in[0]
 	d := a.Type.Dims
 	if len(d) < 2 {
-		n.Fail("%v is not a matrix", d)
+		n.Fail("operand 0 has dims %v, but must be a matrix", d)
 	}
 	k, upper := int64(0), n.Int("upper", 1) != 0
 	if len(in) > 1 && in[1] != nil {

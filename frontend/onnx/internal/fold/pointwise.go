@@ -121,7 +121,7 @@ func Unary(f func(float64) float64, g func(int64) int64) Func {
 				out.I[i] = g(x)
 			}
 		default:
-			n.Fail("not defined on %s", in[0].Type.DType)
+			n.Fail("it is not defined for elements of type %s", in[0].Type.DType)
 		}
 		return []*ir.Array{Settle(out)}
 	}
@@ -192,11 +192,11 @@ func pick(out, a *ir.Array, dims, strides []int, base int) {
 // pair checks two operands' types and broadcasts them against each other.
 func pair(n *model.Node, a, b *ir.Array) (*ir.Array, *ir.Array) {
 	if a.Type.DType != b.Type.DType {
-		n.Fail("operands have element types %s and %s", a.Type.DType, b.Type.DType)
+		n.Fail("operands have different element types, %s and %s", a.Type.DType, b.Type.DType)
 	}
 	dims, ok := Broadcast(a.Type.Dims, b.Type.Dims)
 	if !ok {
-		n.Fail("operands %v and %v do not broadcast", a.Type.Dims, b.Type.Dims)
+		n.Fail("operands of dims %v and %v do not broadcast", a.Type.Dims, b.Type.Dims)
 	}
 	return spread(n, a, dims), spread(n, b, dims)
 }
@@ -216,7 +216,7 @@ func Pointwise(f func(a, b float64) float64, g func(a, b int64) int64) Func {
 				out.I[i] = g(x, b.I[i])
 			}
 		default:
-			n.Fail("not defined on %s", a.Type.DType)
+			n.Fail("it is not defined for elements of type %s", a.Type.DType)
 		}
 		return []*ir.Array{Settle(out)}
 	}
@@ -267,7 +267,7 @@ func order[T int64 | float64](x, y T) int {
 
 func foldNot(n *model.Node, in []*ir.Array) []*ir.Array {
 	if in[0].Type.DType != dtype.Bool {
-		n.Fail("not defined on %s", in[0].Type.DType)
+		n.Fail("it is not defined for elements of type %s", in[0].Type.DType)
 	}
 	return Unary(nil, func(x int64) int64 { return 1 - x })(n, in)
 }
@@ -333,7 +333,7 @@ func foldWhere(n *model.Node, in []*ir.Array) []*ir.Array {
 	a, b := pair(n, in[1], in[2])
 	dims, ok := Broadcast(a.Type.Dims, in[0].Type.Dims)
 	if !ok {
-		n.Fail("condition %v and values %v do not broadcast", in[0].Type.Dims, a.Type.Dims)
+		n.Fail("a condition of dims %v and values of dims %v do not broadcast", in[0].Type.Dims, a.Type.Dims)
 	}
 	c := spread(n, in[0], dims)
 	a, b = spread(n, a, dims), spread(n, b, dims)
@@ -376,7 +376,7 @@ func ConstantValue(n *model.Node) *ir.Array {
 	}
 	arr := n.TensorAttr(a)
 	if arr.Type.Elems() != 1 {
-		n.Fail("the value to fill with has %d elements", arr.Type.Elems())
+		n.Fail("the value to fill with has %d elements, but must have one", arr.Type.Elems())
 	}
 	return arr
 }

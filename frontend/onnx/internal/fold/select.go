@@ -103,7 +103,7 @@ func NonMaxSuppression(n *model.Node, in []*ir.Array) []*ir.Array {
 	boxes, scores := in[0], in[1]
 	b, s := boxes.Type.Dims, scores.Type.Dims
 	if len(b) != 3 || len(s) != 3 || b[2] != 4 || b[0] != s[0] || b[1] != s[2] || boxes.F == nil || scores.F == nil {
-		n.Fail("boxes are %s, scores %s: want [batch,boxes,4] and [batch,classes,boxes] of floats", boxes.Type, scores.Type)
+		n.Fail("boxes are %s and scores %s, but must be [batch,boxes,4] and [batch,classes,boxes] of floats", boxes.Type, scores.Type)
 	}
 	number := func(i int, def float64) float64 {
 		if i >= len(in) || in[i] == nil || in[i].Type.Elems() == 0 {

@@ -6,14 +6,18 @@ import (
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Shape rules that the host evaluator and the importer share. They fail through the node.
 
 // Ints reads a known integer tensor as ints.
 func Ints(n *model.Node, a *ir.Array) []int {
-	if a == nil || a.I == nil {
-		n.Fail("an integer tensor is wanted")
+	if a == nil {
+		n.Fail("an operand that holds integers is left out")
+	}
+	if a.I == nil {
+		n.Fail("an operand is %s, but must hold integers", a.Type)
 	}
 	out := make([]int, len(a.I))
 	for i, v := range a.I {
@@ -26,7 +30,7 @@ func Ints(n *model.Node, a *ir.Array) []int {
 func Int(n *model.Node, a *ir.Array) int {
 	v := Ints(n, a)
 	if len(v) != 1 {
-		n.Fail("one integer is wanted, not %d", len(v))
+		n.Fail("an operand holds %s, but must hold one", printable.Count(len(v), "integer"))
 	}
 	return v[0]
 }
@@ -34,7 +38,7 @@ func Int(n *model.Node, a *ir.Array) int {
 // ReshapeDims resolves a Reshape target: 0 copies the input's dimension (unless allowzero), -1 is inferred.
 func ReshapeDims(n *model.Node, in, target []int) []int {
 	if len(target) > model.MaxRank {
-		n.Fail("a shape of %d dimensions", len(target))
+		n.Fail("a shape of %d dimensions is more than the %d supported", len(target), model.MaxRank)
 	}
 	out, infer := slices.Clone(target), -1
 	known := 1
@@ -60,12 +64,12 @@ func ReshapeDims(n *model.Node, in, target []int) []int {
 	if infer >= 0 {
 		rest := ir.Product(out) / -1 // the -1 itself is a factor
 		if rest <= 0 || have%rest != 0 {
-			n.Fail("%v has %d elements, which shape %v cannot hold", in, have, target)
+			n.Fail("operand 0 has dims %v and %d elements, which shape %v cannot hold", in, have, target)
 		}
 		out[infer] = have / rest
 	}
 	if ir.Product(out) != have {
-		n.Fail("%v has %d elements, which shape %v cannot hold", in, have, target)
+		n.Fail("operand 0 has dims %v and %d elements, which shape %v cannot hold", in, have, target)
 	}
 	return out
 }
@@ -76,7 +80,7 @@ func SqueezeDims(n *model.Node, in, axes []int) []int {
 	for _, a := range axes {
 		a = n.Dim(a, len(in))
 		if in[a] != 1 {
-			n.Fail("dimension %d of %v is not 1", a, in)
+			n.Fail("dimension %d of dims %v cannot be squeezed: its size is not 1", a, in)
 		}
 		drop[a] = true
 	}
@@ -93,7 +97,7 @@ func SqueezeDims(n *model.Node, in, axes []int) []int {
 func UnsqueezeDims(n *model.Node, in, axes []int) []int {
 	size := len(in) + len(axes)
 	if size > model.MaxRank {
-		n.Fail("a shape of %d dimensions", size)
+		n.Fail("a shape of %d dimensions is more than the %d supported", size, model.MaxRank)
 	}
 	out := make([]int, size)
 	for _, a := range axes {
@@ -155,7 +159,7 @@ func Cuts(n *model.Node, in, starts, ends, axes, steps []int) []Cut {
 		}
 		axis = n.Dim(axis, len(in))
 		if step == 0 || step == math.MinInt {
-			n.Fail("step %d", step)
+			n.Fail("a step is %d, but no step may be 0", step)
 		}
 		if cutAlready[axis] {
 			n.Fail("axes %v name a dimension twice", axes)
@@ -205,7 +209,7 @@ func SplitSizes(n *model.Node, size int, given []int, num int) []int {
 		}
 		each := (size + num - 1) / num
 		if n.Opset < 18 && size%num != 0 {
-			n.Fail("a dimension of %d does not split into %d equal parts", size, num)
+			n.Fail("a dimension of size %d cannot be split into %d equal parts", size, num)
 		}
 		for left := size; len(given) < num; left -= each {
 			given = append(given, max(min(each, left), 0))
@@ -214,12 +218,12 @@ func SplitSizes(n *model.Node, size int, given []int, num int) []int {
 	total := 0
 	for _, s := range given {
 		if s < 0 || s > size {
-			n.Fail("part of %d in a dimension of %d", s, size)
+			n.Fail("a part of size %d does not fit a dimension of size %d", s, size)
 		}
 		total += s
 	}
 	if total != size {
-		n.Fail("parts %v do not add up to a dimension of %d", given, size)
+		n.Fail("parts of sizes %v do not add up to a dimension of size %d", given, size)
 	}
 	return given
 }

@@ -15,7 +15,7 @@ import (
 
 // errAbsent says that the contents of an abstract initializer are asked for.
 var errAbsent = errors.New("its contents are absent (--abstract-weights), and they are needed when compiling: only parameters " +
-	"may be without; store shapes, masks and tables in the model's file")
+	"may lack them; store shapes, masks and tables in the model's file")
 
 // hintAbstract ends errors about data that is not there.
 const hintAbstract = " (--abstract-weights compiles a model without its weights)"

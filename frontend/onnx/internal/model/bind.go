@@ -33,7 +33,7 @@ func (m *File) BindDims() (map[string]int, error) {
 	for _, name := range slices.Sorted(maps.Keys(m.Options.Dims)) {
 		size := m.Options.Dims[name]
 		if size < 0 || size > MaxDim {
-			return nil, fmt.Errorf("--dim %s=%d: want a size of 0 or more", name, size)
+			return nil, fmt.Errorf("--dim %s=%d is not possible: a size must be 0 or more", name, size)
 		}
 		if !known[name] {
 			return nil, fmt.Errorf("--dim %s: no input has a dimension of that name; there are: %s", name,

@@ -135,7 +135,7 @@ func ParseShape(text string) ([]int, error) {
 	for part := range strings.SplitSeq(text, "x") {
 		n, err := strconv.Atoi(part)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%q is no number of 0 or more", part)
+			return nil, fmt.Errorf("%q is not a number of 0 or more", part)
 		}
 		dims = append(dims, n)
 	}
@@ -216,7 +216,7 @@ func setElement(a *ir.Array, k int, text string) error {
 	case d.IsFloat():
 		x, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return fmt.Errorf("%q is no number", text)
+			return fmt.Errorf("%q is not a number", text)
 		}
 		a.F[k] = x
 	case d == dtype.Bool:
@@ -230,7 +230,7 @@ func setElement(a *ir.Array, k int, text string) error {
 	default:
 		x, err := strconv.ParseInt(text, 10, 64)
 		if lo, hi := d.Range(); err != nil || float64(x) < lo || float64(x) > hi || math.IsNaN(lo) {
-			return fmt.Errorf("%q is no %s", text, d)
+			return fmt.Errorf("%q is not a number of type %s", text, d)
 		}
 		a.I[k] = x
 	}

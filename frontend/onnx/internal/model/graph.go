@@ -144,7 +144,7 @@ func (m *File) findOutputs() error {
 	}
 	for _, o := range m.OutputNames {
 		if !made[o] && m.Inits[o] == nil {
-			return fmt.Errorf("output %q is made by no node", o)
+			return fmt.Errorf("no node produces output %q", o)
 		}
 	}
 	return nil
@@ -162,7 +162,7 @@ func (m *File) checkNames(defined map[string]bool) error {
 				continue
 			}
 			if defined[o] || maker[o] != nil {
-				return ir.Errorf(n.Located(), "result %q already exists: every value is made once", o)
+				return ir.Errorf(n.Located(), "result %q already exists: every value must be produced once", o)
 			}
 			maker[o] = n
 		}
@@ -175,12 +175,12 @@ func (m *File) checkNames(defined map[string]bool) error {
 			p := maker[name]
 			switch {
 			case p == nil:
-				return ir.Errorf(n.Located(), "input %d is %q, which nothing makes", i, name)
+				return ir.Errorf(n.Located(), "input %d is %q, which no node produces", i, name)
 			case reaches(n, p, maker):
 				return ir.Errorf(n.Located(), "input %d, %q, depends on this node's own result: the graph has a cycle",
 					i, name)
 			}
-			return ir.Errorf(n.Located(), "input %d is %q, which node %q makes only later: nodes are not sorted", i,
+			return ir.Errorf(n.Located(), "input %d is %q, which node %q produces only later: the nodes are not sorted", i,
 				name, p.Loc.Node)
 		}
 		for _, o := range n.Out {
@@ -360,7 +360,7 @@ func (in *inliner) call(n *Node, f *onnxpb.FunctionProto, depth int) error {
 		}
 	}
 	if len(n.In) > len(f.Input) || len(n.Out) > len(f.Output) {
-		return ir.Errorf(n.Located(), "calls function %q with %d inputs and %d results; it has %d and %d",
+		return ir.Errorf(n.Located(), "it calls function %q with %d inputs and %d results, but the function has %d and %d",
 			f.GetName(), len(n.In), len(n.Out), len(f.Input), len(f.Output))
 	}
 	for i, p := range f.Input {
@@ -412,7 +412,7 @@ func (s scope) node(p *onnxpb.NodeProto, index int) (*Node, error) {
 	}
 	for _, v := range slices.Concat(p.Input, p.Output, []string{name}) {
 		if len(v) > MaxName {
-			return nil, ir.Errorf(ir.Loc{OpType: n.Op}, "a name of %d bytes is longer than %d", len(v), MaxName)
+			return nil, ir.Errorf(ir.Loc{OpType: n.Op}, "a name has %d bytes, more than the %d allowed", len(v), MaxName)
 		}
 	}
 	for _, v := range slices.Concat(p.Input, p.Output) {

@@ -125,7 +125,7 @@ func Shortest(f float32) float64 {
 // Dim normalizes a dimension index that may count from the end; size is the number of dimensions.
 func (n *Node) Dim(d, size int) int {
 	if d < -size || d >= size {
-		n.Fail("axis %d is outside a tensor of %d dimensions", d, size)
+		n.Fail("axis %d is out of range for a tensor of %s", d, printable.Count(size, "dimension"))
 	}
 	if d < 0 {
 		d += size

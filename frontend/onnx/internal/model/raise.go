@@ -48,7 +48,7 @@ func raised(n *Node) []*Node {
 		if n.From < 5 && !n.Has(1) {
 			typ, shape := int32(7), n.Attr("shape", onnxpb.AttributeProto_INTS)
 			if shape == nil || len(n.In) != 1 {
-				n.Fail("has %d inputs and no shape", len(n.In))
+				n.Fail("it has %d inputs and no attribute \"shape\": before opset 5 Reshape needs one input and that attribute", len(n.In))
 			}
 			return n.after(&onnxpb.TensorProto{DataType: &typ, Int64Data: shape.Ints}, "shape", len(shape.Ints))
 		}
@@ -65,7 +65,7 @@ func raiseUpsample(n *Node) []*Node {
 		scales = []float32{1, 1, float32(n.Float("height_scale", 1)), float32(n.Float("width_scale", 1))}
 	}
 	if n.From, n.Opset = n.Opset, 9; len(n.In) != 1 {
-		n.Fail("has %d inputs, 1 is wanted", len(n.In))
+		n.Fail("it has %d inputs, but must have one", len(n.In))
 	}
 	typ := int32(1)
 	return n.after(&onnxpb.TensorProto{DataType: &typ, FloatData: scales}, "scales", len(scales))

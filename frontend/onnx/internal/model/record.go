@@ -45,7 +45,7 @@ func (m *File) readRecord() *Record {
 	for _, key := range []string{KeyParameters, KeyFrozen, KeyBuffers} {
 		var names []string
 		if text := MetaValue(m.Proto.MetadataProps, key); text != "" && json.Unmarshal([]byte(text), &names) != nil {
-			m.Warn("the record %s in the file's metadata is no list of names; roles are decided without it", key)
+			m.Warn("the record %s in the file's metadata is not a list of names; roles are decided without it", key)
 			return nil
 		}
 		for _, n := range names {
@@ -87,7 +87,7 @@ func (m *File) readMarks() *Record {
 func (m *File) names(key string) []string {
 	var out []string
 	if text := MetaValue(m.Proto.MetadataProps, key); text != "" && json.Unmarshal([]byte(text), &out) != nil {
-		m.Warn("the record %s in the file's metadata is no list of names; it is left aside", key)
+		m.Warn("the record %s in the file's metadata is not a list of names; it is ignored", key)
 	}
 	return out
 }
@@ -100,7 +100,7 @@ func (r *Record) rest(m *File) {
 		r.Tied[tied[other]] = append(r.Tied[tied[other]], other)
 	}
 	if text := MetaValue(m.Proto.MetadataProps, KeyPadding); text != "" && json.Unmarshal([]byte(text), &r.Rows) != nil {
-		m.Warn("the record %s in the file's metadata names no rows; it is left aside", KeyPadding)
+		m.Warn("the record %s in the file's metadata names no rows; it is ignored", KeyPadding)
 	}
 	_ = json.Unmarshal([]byte(MetaValue(m.Proto.MetadataProps, KeyLoss)), &r.loss)
 	_ = json.Unmarshal([]byte(MetaValue(m.Proto.MetadataProps, KeyUnused)), &r.Unused)

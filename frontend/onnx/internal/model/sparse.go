@@ -81,7 +81,7 @@ func (m *File) densifyNodes(nodes []*onnxpb.NodeProto, depth int) error {
 // dense is p with all its elements. Indices are linear [n] or coordinates [n,rank], ascending (ONNX SparseTensorProto).
 func (m *File) dense(p *onnxpb.SparseTensorProto) (*onnxpb.TensorProto, error) {
 	if p.Values == nil || p.Indices == nil {
-		return nil, fmt.Errorf("has no values or no indices")
+		return nil, fmt.Errorf("it has no values or no indices")
 	}
 	values, err := m.NewTensor(p.Values)
 	if err != nil {
@@ -116,11 +116,11 @@ func (m *File) dense(p *onnxpb.SparseTensorProto) (*onnxpb.TensorProto, error) {
 	case width == 0:
 		return nil, fmt.Errorf("values of type %s are not supported", values.Type.DType)
 	case len(values.Type.Dims) != 1:
-		return nil, fmt.Errorf("values are %s, want one dimension", values.Type)
+		return nil, fmt.Errorf("values are %s, but must have one dimension", values.Type)
 	case indices.Type.DType != dtype.I64:
-		return nil, fmt.Errorf("indices are %s, want int64", indices.Type)
+		return nil, fmt.Errorf("indices are %s, but must be int64", indices.Type)
 	case len(indices.Type.Dims) < 1 || len(indices.Type.Dims) > 2 || indices.Type.Dims[0] != n || len(indices.Type.Dims) == 2 && indices.Type.Dims[1] != columns:
-		return nil, fmt.Errorf("indices are %s, want [%d] or [%d,%d]", indices.Type, n, n, len(dims))
+		return nil, fmt.Errorf("indices are %s, but must be [%d] or [%d,%d]", indices.Type, n, n, len(dims))
 	case elems > (maxDensified-m.densified)/width:
 		return nil, fmt.Errorf("dims %v take more than %d bytes when stored densely, those of all sparse tensors together", dims, maxDensified)
 	}
@@ -139,7 +139,7 @@ func (m *File) dense(p *onnxpb.SparseTensorProto) (*onnxpb.TensorProto, error) {
 			linear = linear*size + v
 		}
 		if linear <= last {
-			return nil, fmt.Errorf("the index of value %d does not follow that of the value before: indices ascend, each given once", i)
+			return nil, fmt.Errorf("the index of value %d does not follow that of the value before: indices must ascend, each given once", i)
 		}
 		last = linear
 		copy(out[linear*width:], data[i*width:(i+1)*width])

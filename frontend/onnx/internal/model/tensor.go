@@ -41,10 +41,10 @@ func DTypeOf(t int32) (dtype.DType, error) {
 	}
 	switch t {
 	case 8:
-		return dtype.Invalid, errors.New("holds strings: gtc computes with numbers only, so turn text into numbers " +
+		return dtype.Invalid, errors.New("strings are not supported: gtc computes with numbers only, so turn text into numbers " +
 			"before the model")
 	case 14, 15:
-		return dtype.Invalid, errors.New("holds complex numbers, which gtc does not have; export the real and the " +
+		return dtype.Invalid, errors.New("complex numbers are not supported: export the real and the " +
 			"imaginary part as two tensors")
 	}
 	if name, ok := onnxpb.TensorProto_DataType_name[t]; ok {
@@ -57,7 +57,7 @@ func DTypeOf(t int32) (dtype.DType, error) {
 func (m *File) NewTensor(p *onnxpb.TensorProto) (*Tensor, error) {
 	t := &Tensor{Name: p.GetName(), Proto: p, model: m}
 	if p.Segment != nil {
-		return nil, fmt.Errorf("tensor %q is stored in segments, which no exporter writes", t.Name)
+		return nil, fmt.Errorf("tensor %q is stored in segments, which gtc does not read", t.Name)
 	}
 	if kinds := payloads(p); len(kinds) > 1 {
 		return nil, fmt.Errorf("tensor %q has more than one payload: %s", t.Name, strings.Join(kinds, " and "))
@@ -119,7 +119,7 @@ func (t *Tensor) checkLength() error {
 	}
 	if p.RawData != nil {
 		if len(*p.RawData) != t.packed() {
-			return fmt.Errorf("raw data has %d bytes, not %d%s", len(*p.RawData), t.packed(), t.hint(len(*p.RawData)))
+			return fmt.Errorf("its raw data has %d bytes, not %d%s", len(*p.RawData), t.packed(), t.hint(len(*p.RawData)))
 		}
 		return nil
 	}
@@ -128,9 +128,9 @@ func (t *Tensor) checkLength() error {
 	}
 	if got := t.typedLen(); got != want {
 		if kinds := payloads(p); got == 0 && len(kinds) > 0 {
-			return fmt.Errorf("has its values in %s, where tensors of this type have none", kinds[0])
+			return fmt.Errorf("its values are in field %s, where tensors of this type have none", kinds[0])
 		}
-		return fmt.Errorf("has %d values, not %d%s", got, want, t.hint(got))
+		return fmt.Errorf("it has %d values, not %d%s", got, want, t.hint(got))
 	}
 	return t.checkNarrow()
 }
@@ -249,7 +249,7 @@ func (t *Tensor) externalBytes() ([]byte, error) {
 		return nil, lostFile(err)
 	}
 	if !at.in(file) {
-		return nil, fmt.Errorf("external data %q has %d bytes, %d are wanted from offset %d on: is the file "+
+		return nil, fmt.Errorf("external data %q has %d bytes, but %d are needed from offset %d on: is the file "+
 			"complete?%s", at.location, len(file), at.length, at.offset, hintAbstract)
 	}
 	return file[at.offset : at.offset+at.length : at.offset+at.length], nil
@@ -273,7 +273,7 @@ func (t *Tensor) place() (place, error) {
 			}
 		case "length":
 			if length, err := strconv.Atoi(text); err != nil || length != at.length {
-				return at, fmt.Errorf("external data %q: length %q, not %d bytes", at.location, text, at.length)
+				return at, fmt.Errorf("external data %q: its length is given as %q, but the tensor has %d bytes", at.location, text, at.length)
 			}
 		}
 	}

@@ -72,7 +72,7 @@ func (m *File) checkTraining() {
 		var updated []string
 		for _, e := range append(append([]*onnxpb.StringStringEntryProto{}, p.InitializationBinding...), p.UpdateBinding...) {
 			if !held[e.GetKey()] {
-				m.Warn("training_info %d assigns to %q, which is no initializer", i, e.GetKey())
+				m.Warn("training_info %d assigns to %q, which is not an initializer", i, e.GetKey())
 			}
 		}
 		for _, e := range p.UpdateBinding {

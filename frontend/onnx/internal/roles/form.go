@@ -189,7 +189,7 @@ func (f *Form) Bytes(contents func(*Parameter) ([]byte, error)) ([]byte, error) 
 			return nil, err
 		}
 		if len(data) != a.Type.Bytes() {
-			return nil, fmt.Errorf("%d bytes are given for %s", len(data), a.Type)
+			return nil, fmt.Errorf("%d bytes are given for a tensor of type %s", len(data), a.Type)
 		}
 		in[i] = data
 	}

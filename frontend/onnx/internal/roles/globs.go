@@ -124,7 +124,7 @@ func (r *Roles) userGlobs() error {
 func (r *Roles) tie(pair string) error {
 	from, to, ok := strings.Cut(pair, "=")
 	if !ok {
-		return fmt.Errorf("--tie %q: write copy=original", pair)
+		return fmt.Errorf("--tie %q must be COPY=ORIGINAL", pair)
 	}
 	originals, err := r.find("--tie", to)
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *Roles) tie(pair string) error {
 	}
 	original := originals[0]
 	if len(originals) > 1 {
-		return fmt.Errorf("--tie %q: %q matches %d tensors, one is wanted", pair, to, len(originals))
+		return fmt.Errorf("--tie %q: %q matches %d tensors, but must match one", pair, to, len(originals))
 	}
 	for _, c := range copies {
 		if c == original {

@@ -57,7 +57,7 @@ func (r *Roles) hintTies() error {
 		r.m.Warn("%s", text)
 	}
 	if n := len(found) - MaxHints; n > 0 {
-		r.m.Warn("%d more trained tensors are exactly others, too, as layers that were copied when the model was made are: --tie COPY=ORIGINAL for those that are one", n)
+		r.m.Warn("%d more trained tensors hold exactly the values of others, as layers do that were copied when the model was made: give --tie COPY=ORIGINAL for those that are one parameter", n)
 	}
 	return nil
 }
@@ -85,9 +85,9 @@ func equalPairs(list []*Parameter) ([]string, error) {
 		}
 		switch o, back := first[own], first[other]; {
 		case o != nil && o.Initializer != p.Initializer:
-			found = append(found, fmt.Sprintf("%q is exactly a copy of %q and trained apart from it: --tie %[3]s=%[4]s if they are one", p.Name, o.Name, Argument(p.Name), Argument(o.Name)))
+			found = append(found, fmt.Sprintf("%q holds exactly the values of %q and is trained separately: give --tie %[3]s=%[4]s if they are one parameter", p.Name, o.Name, Argument(p.Name), Argument(o.Name)))
 		case o == nil && back != nil && back.Initializer != p.Initializer:
-			found = append(found, fmt.Sprintf("%q is exactly %q transposed and trained apart from it: --tie %[3]s=%[4]s if they are one", p.Name, back.Name, Argument(p.Name), Argument(back.Name)))
+			found = append(found, fmt.Sprintf("%q holds exactly the values of %q, transposed, and is trained separately: give --tie %[3]s=%[4]s if they are one parameter", p.Name, back.Name, Argument(p.Name), Argument(back.Name)))
 		}
 		if first[own] == nil {
 			first[own] = p

@@ -50,7 +50,7 @@ func (r *Roles) recovered(t *model.Tensor, name string, lay layout, role string)
 			}
 			return p, err
 		}
-		r.m.Warn("initializer %q is not the value of %q, which its use names; both are kept", t.Name, name)
+		r.m.Warn("initializer %q does not hold the values of parameter %q, as which it is used by the exporter's record; both are kept", t.Name, name)
 		return nil, nil
 	}
 	if other := r.m.Inits[name]; other != nil {

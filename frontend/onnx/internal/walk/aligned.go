@@ -25,7 +25,7 @@ func (w *Walker) aligned(n *model.Node, in []*Val) []*Val {
 	case slices.Contains(axisBroadcast, n.Op):
 		if n.Int("broadcast", 0) == 0 {
 			if len(in[0].Type.Dims) != 0 && !slices.Equal(in[0].Type.Dims, in[1].Type.Dims) {
-				n.Fail("operands are %s and %s: dims must agree without broadcast", in[0].Type, in[1].Type)
+				n.Fail("operands are %s and %s, but must have equal dims, without broadcasting", in[0].Type, in[1].Type)
 			}
 			return in
 		}
@@ -44,7 +44,7 @@ func (w *Walker) aligned(n *model.Node, in []*Val) []*Val {
 func (w *Walker) placed(n *model.Node, x *Val, dims []int, axis int) *Val {
 	axis = n.Dim(axis, len(dims))
 	if axis+len(x.Type.Dims) > len(dims) {
-		n.Fail("operand 1 is %s: it does not fit into %v from axis %d on", x.Type, dims, axis)
+		n.Fail("operand 1 is %s, which does not fit into dims %v from axis %d on", x.Type, dims, axis)
 	}
 	d := append(slices.Repeat([]int{1}, axis), x.Type.Dims...)
 	d = append(d, slices.Repeat([]int{1}, len(dims)-len(d))...)

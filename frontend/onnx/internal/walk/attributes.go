@@ -45,10 +45,10 @@ func tellAttributes(m *model.File, nodes []*model.Node) {
 	}
 	for i, key := range slices.Sorted(maps.Keys(found)) {
 		if i == roles.MaxHints {
-			m.Warn("and %d more attributes of operators that have none of their name", len(found)-i)
+			m.Warn("and %d more attributes that their operators do not have", len(found)-i)
 			return
 		}
-		m.Warn("%s in any version, so that it means nothing: %s", key, listed(found[key]))
+		m.Warn("%s in any version, so it is ignored: %s", key, listed(found[key]))
 	}
 }
 

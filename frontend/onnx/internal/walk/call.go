@@ -46,7 +46,7 @@ func (w *Walker) Call(b *model.Body, g *Gate, args ...*Val) []*Val {
 		sub.Env[name] = x
 	}
 	if len(args) != len(b.In) {
-		b.Node.Fail("its subgraph has %d inputs, %d are given", len(b.In), len(args))
+		b.Node.Fail("its subgraph has %d inputs, but %d are given", len(b.In), len(args))
 	}
 	for i, name := range b.In {
 		sub.Env[name] = args[i]
@@ -62,7 +62,7 @@ func (w *Walker) Call(b *model.Body, g *Gate, args ...*Val) []*Val {
 	for _, o := range b.Out {
 		x := sub.Lookup(o)
 		if x == nil {
-			b.Node.Fail("result %q of a subgraph is made by nothing", o)
+			b.Node.Fail("no node produces result %q of a subgraph", o)
 		}
 		out = append(out, x)
 	}
@@ -112,7 +112,7 @@ func (w *Walker) Choose(n *model.Node, cond *ir.Value, a, b *Val, what string) *
 	case a == b || a.None && b.None:
 		return a
 	case a.None != b.None || a.IsSeq != b.IsSeq || len(a.Seq) != len(b.Seq):
-		n.Fail("%s are a different kind of value or of different length: which one it is must be known when compiling%s", what, w.HintValue(&Val{Value: cond}))
+		n.Fail("%s are values of different kinds or lengths: which of them it is must be known when compiling%s", what, w.HintValue(&Val{Value: cond}))
 	case a.IsSeq:
 		out := &Val{IsSeq: true}
 		for i := range a.Seq {
@@ -120,7 +120,7 @@ func (w *Walker) Choose(n *model.Node, cond *ir.Value, a, b *Val, what string) *
 		}
 		return out
 	case !a.Type.Equal(b.Type):
-		n.Fail("%s are %s and %s: under a condition of run time both must have one type%s", what, a.Type, b.Type, w.HintValue(&Val{Value: cond}))
+		n.Fail("%s are %s and %s, but must have the same type where the condition is not known when compiling%s", what, a.Type, b.Type, w.HintValue(&Val{Value: cond}))
 	}
 	x, y := w.Value(a), w.Value(b)
 	if x == y {
@@ -132,7 +132,7 @@ func (w *Walker) Choose(n *model.Node, cond *ir.Value, a, b *Val, what string) *
 // Condition is operand x as a scalar condition: its contents when they are known, else a bool[] of the program.
 func (w *Walker) Condition(n *model.Node, x *Val, what string) (truth, isKnown bool, cond *ir.Value) {
 	if x.IsSeq || x.None || x.Type.DType != dtype.Bool || x.Type.Elems() != 1 {
-		n.Fail("%s is %s: want one bool", what, Describe(x))
+		n.Fail("%s is %s, but must be one bool", what, Describe(x))
 	}
 	if a := w.Array(x); a != nil {
 		return a.I[0] != 0, true, nil

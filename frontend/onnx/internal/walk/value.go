@@ -39,7 +39,7 @@ func (w *Walker) Value(x *Val) *ir.Value {
 // Spread is x repeated to dims under NumPy's rules.
 func (w *Walker) Spread(x *Val, dims []int) *ir.Value {
 	if x.IsSeq || x.None {
-		panic(ir.Errorf(w.B.Loc, "an operand is %s, want a tensor", Describe(x)))
+		panic(ir.Errorf(w.B.Loc, "an operand is %s, but must be a tensor", Describe(x)))
 	}
 	if got, ok := fold.Broadcast(x.Type.Dims, dims); !ok || !slices.Equal(got, dims) {
 		panic(ir.Errorf(w.B.Loc, "%s does not broadcast to %v", x.Type, dims))
@@ -164,7 +164,7 @@ func (w *Walker) contents(name string, c *model.Contents) *Val {
 	case c.Sequence:
 		return &Val{IsSeq: true, Seq: all}
 	case len(all) != 1:
-		panic(ir.Errorf(ir.Loc{}, "input %q is an optional tensor and holds %d", name, len(all)))
+		panic(ir.Errorf(ir.Loc{}, "input %q is an optional tensor, but %d tensors are given", name, len(all)))
 	}
 	return all[0]
 }

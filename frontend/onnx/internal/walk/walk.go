@@ -13,6 +13,7 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Val is a value of the graph during the walk: known on the host, computed by the program, or a sequence. An optional
@@ -283,7 +284,7 @@ func (w *Walker) inputsOf(n *model.Node) []*Val {
 			if maker := w.absent[name]; maker != "" {
 				n.Fail("input %d is %q, a result of node %q that gtc does not compute", i, name, maker)
 			}
-			n.Fail("input %d is %q, which nothing makes", i, name)
+			n.Fail("input %d is %q, which no node produces", i, name)
 		}
 	}
 	return in
@@ -299,18 +300,18 @@ func (w *Walker) Visit(n *model.Node) {
 	in := w.aligned(n, w.inputsOf(n))
 	for i := range row.Min {
 		if i >= len(in) || in[i] == nil {
-			n.Fail("has %d inputs, %d are required", len(in), row.Min)
+			n.Fail("it has %s, but needs at least %d", printable.Count(len(in), "input"), row.Min)
 		}
 	}
 	if row.Max < 0 && slices.Contains(in, nil) {
-		n.Fail("one of its operands is left out")
+		n.Fail("one of its required inputs is left out")
 	}
 	if row.Max >= 0 && len(in) > row.Max {
-		n.Fail("has %d inputs, at most %d are allowed", len(in), row.Max)
+		n.Fail("it has %s, but takes at most %d", printable.Count(len(in), "input"), row.Max)
 	}
 	n.Spent = w.spent
 	if n.Spent.Visits++; n.Spent.Visits > model.MaxVisits {
-		n.Fail("the graph and its loops come to more than %d nodes", model.MaxVisits)
+		n.Fail("the graph comes to more than %d nodes when its loops are unrolled", model.MaxVisits)
 	}
 	start := len(w.B.F.Ops)
 	if start > maxOps {
@@ -435,7 +436,7 @@ func asDeclared(m *model.File, name string, x *Val) error {
 		return nil
 	}
 	if d, err := model.DTypeOf(t.GetElemType()); err != nil || d != x.Type.DType {
-		return fmt.Errorf("output %q is declared to hold elements of type %s, and holds %s", name, onnxpb.TensorProto_DataType(t.GetElemType()), x.Type.DType)
+		return fmt.Errorf("output %q is declared to hold elements of type %s, but holds %s", name, onnxpb.TensorProto_DataType(t.GetElemType()), x.Type.DType)
 	}
 	if t.Shape == nil {
 		return nil
@@ -445,7 +446,7 @@ func asDeclared(m *model.File, name string, x *Val) error {
 		differs = differs || d.GetDimValue() > 0 && d.GetDimValue() != int64(x.Type.Dims[k])
 	}
 	if differs {
-		m.Warn("output %q is %s, the file declares other dims", name, x.Type)
+		m.Warn("output %q is %s, but the file declares other dims", name, x.Type)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func init() {
 		"BitCast": func(n *model.Node, in []*ir.Array) []*ir.Array {
 			t := in[0].Type.With(fold.CastType(n))
 			if t.DType.Bits() != in[0].Type.DType.Bits() {
-				n.Fail("operand 0 is %s, which has not as many bits as %s", in[0].Type, t.DType)
+				n.Fail("operand 0 is %s, whose elements have not as many bits as %s", in[0].Type, t.DType)
 			}
 			return []*ir.Array{(&ir.Tensor{Type: t, Data: in[0].Tensor().Data}).Array()}
 		},
@@ -67,7 +67,7 @@ func init() {
 
 func wantInt(n *model.Node, t ir.Type) {
 	if !t.DType.IsInt() {
-		n.Fail("operand 0 is %s, want integers", t)
+		n.Fail("operand 0 is %s, but must hold integers", t)
 	}
 }
 
@@ -85,7 +85,7 @@ func shiftsLeft(n *model.Node) bool {
 		return true
 	case "RIGHT":
 	default:
-		n.Fail("direction is %q, want LEFT or RIGHT", d)
+		n.Fail("direction is %q, but must be LEFT or RIGHT", d)
 	}
 	return false
 }

@@ -61,7 +61,7 @@ func importConstant(_ *walk.Walker, n *model.Node, _ []*walk.Val) []*walk.Val {
 		}
 		return walk.Known(out)
 	}
-	n.Fail("a constant without a value that gtc knows (tensor, int, ints, float, floats)")
+	n.Fail("it has no value of a kind that gtc supports (tensor, int, ints, float, floats)")
 	return nil
 }
 

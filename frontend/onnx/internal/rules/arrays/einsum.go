@@ -40,7 +40,7 @@ func ImportEinsum(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		for k, c := range x.letters {
 			d := x.v.Type.Dims[k]
 			if old := max(size[c], 1); old != 1 && d != 1 && old != d {
-				n.Fail("equation %q: operand %d has %d where others have %d", n.Str("equation", ""), i, d, old)
+				n.Fail("equation %q: operand %d has size %d in a dimension in which others have %d", n.Str("equation", ""), i, d, old)
 			}
 			if old, seen := size[c]; !seen || old == 1 {
 				size[c] = d
@@ -79,7 +79,7 @@ func equation(n *model.Node, in []*walk.Val) (terms [][]rune, result []rune) {
 	for i, t := range list {
 		head, tail, dots := strings.Cut(t, "...")
 		if !onlyLetters(head) || !onlyLetters(tail) || in[i] == nil {
-			n.Fail("equation %q: term %q", eq, t)
+			n.Fail("equation %q: term %q must consist of letters and \"...\"", eq, t)
 		}
 		more := len(in[i].Type.Dims) - len(head) - len(tail)
 		if more < 0 || more > 0 && !dots {
@@ -91,7 +91,7 @@ func equation(n *model.Node, in []*walk.Val) (terms [][]rune, result []rune) {
 	if explicit {
 		head, tail, dots := strings.Cut(right, "...")
 		if !onlyLetters(head) || !onlyLetters(tail) {
-			n.Fail("equation %q: result %q", eq, right)
+			n.Fail("equation %q: result %q must consist of letters and \"...\"", eq, right)
 		}
 		if !dots {
 			widest = 0
@@ -144,7 +144,7 @@ func diagonal(b *ir.Builder, v *ir.Value, letters []rune) labelled {
 		}
 		d := v.Type.Dims
 		if d[i] != d[j] {
-			panic(ir.Errorf(b.Loc, "einsum takes the diagonal of dims %d and %d of %v, which differ", i, j, d))
+			panic(ir.Errorf(b.Loc, "the equation takes the diagonal of dimensions %d and %d of dims %v, whose sizes differ", i, j, d))
 		}
 		rest := slices.Delete(slices.Delete(ops.AllDims(v), j, j+1), i, i+1)
 		v = ops.Transpose(b, v, slices.Concat(rest, []int{i, j}))

@@ -110,7 +110,7 @@ func reduction(n *model.Node) string {
 	case "add", "mul", "max", "min":
 		return r
 	default:
-		n.Fail("reduction %q", r)
+		n.Fail("reduction is %q, but must be none, add, mul, max or min", r)
 		return ""
 	}
 }
@@ -142,7 +142,7 @@ func importTensorScatter(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 	at := ops.Iota(w.B, dtype.I64, lanes, axis)
 	if len(in) > 2 && in[2] != nil {
 		if !slices.Equal(in[2].Type.Dims, d[:1]) || !in[2].Type.DType.IsInt() {
-			n.Fail("write indices are %s, want %d integers", in[2].Type, d[0])
+			n.Fail("write indices are %s, but must be %d integers", in[2].Type, d[0])
 		}
 		one := slices.Concat(d[:1], slices.Repeat([]int{1}, axis))
 		start := ops.Reshape(w.B, ops.Cast(w.B, w.Value(in[2]), dtype.I64), one)
@@ -155,7 +155,7 @@ func importTensorScatter(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 	case "circular":
 		at = ops.Mod(w.B, at, size)
 	default:
-		n.Fail("mode %q", mode)
+		n.Fail("mode is %q, but must be linear or circular", mode)
 	}
 	return walk.Results(ops.ScatterND(w.B, w.Value(in[0]), ops.Reshape(w.B, at, append(lanes, 1)), w.Value(in[1]), axis, ""))
 }
@@ -168,7 +168,7 @@ func importTopK(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		k = fold.Int(n, MustKnow(w, n, in, 1))
 	}
 	if k < 0 || k > d[axis] {
-		n.Fail("k is %d, dimension %d of %s has %d elements", k, axis, in[0].Type, d[axis])
+		n.Fail("k is %d, but dimension %d of %s has %d elements", k, axis, in[0].Type, d[axis])
 	}
 	values, at := ops.TopK(w.B, w.Value(in[0]), ops.TopKAttrs{Dim: axis, K: k, Largest: n.Int("largest", 1) != 0})
 	return walk.Results(values, at)
@@ -197,7 +197,7 @@ func importRunning(f func(*ir.Builder, *ir.Value, ops.CumsumAttrs) *ir.Value) wa
 func importReverseSequence(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	d := in[0].Type.Dims
 	if len(d) < 2 {
-		n.Fail("operand 0 is %s: want at least two dimensions", in[0].Type)
+		n.Fail("operand 0 is %s, but must have at least two dimensions", in[0].Type)
 	}
 	batch, time := n.Dim(n.Int("batch_axis", 1), len(d)), n.Dim(n.Int("time_axis", 0), len(d))
 	if batch == time || !slices.Equal(in[1].Type.Dims, []int{d[batch]}) || !in[1].Type.DType.IsInt() {
@@ -228,13 +228,16 @@ func importReverseSequence(w *walk.Walker, n *model.Node, in []*walk.Val) []*wal
 func importOneHot(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	depthArr, d := MustKnow(w, n, in, 1), in[0].Type.Dims
 	if depthArr.Type.Elems() != 1 || in[2].Type.Elems() != 2 || in[0].Type.DType == dtype.Bool {
-		n.Fail("wants numbers, one depth and two values, not %s, %s and %s", in[0].Type, in[1].Type, in[2].Type)
+		n.Fail("operands are %s, %s and %s, but must be numbers, one depth and two values", in[0].Type, in[1].Type, in[2].Type)
 	}
 	depth := int(fold.Cast(n, depthArr, dtype.I64).I[0])
 	axis := n.Dim(n.Int("axis", -1), len(d)+1)
 	one := slices.Concat(d[:axis], []int{1}, d[axis:])
 	wide := slices.Concat(d[:axis], []int{depth}, d[axis:])
-	if _, err := model.Elements(wide); err != nil || depth < 1 {
+	if depth < 1 {
+		n.Fail("depth is %d, but must be at least 1", depth)
+	}
+	if _, err := model.Elements(wide); err != nil {
 		n.Fail("depth %d: %v", depth, err)
 	}
 	i64 := ops.Cast(w.B, w.Value(in[0]), dtype.I64)
@@ -260,13 +263,13 @@ func element(w *walk.Walker, x *walk.Val, i int, dims []int) *ir.Value {
 func importTrilu(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	x, d := w.Value(in[0]), in[0].Type.Dims
 	if len(d) < 2 {
-		n.Fail("%v is not a matrix", d)
+		n.Fail("operand 0 has dims %v, but must be a matrix", d)
 	}
 	rows, cols := d[len(d)-2], d[len(d)-1]
 	var mask *ir.Value
 	if len(in) > 1 && in[1] != nil && w.Array(in[1]) == nil {
 		if in[1].Type.Elems() != 1 || !in[1].Type.DType.IsInt() {
-			n.Fail("the diagonal is %s, want one integer", in[1].Type)
+			n.Fail("the diagonal is %s, but must be one integer", in[1].Type)
 		}
 		k := ops.BroadcastTo(w.B, ops.Reshape(w.B, ops.Cast(w.B, w.Value(in[1]), dtype.I64), []int{1}), []int{rows, cols})
 		off := ops.Sub(w.B, ops.Iota(w.B, dtype.I64, []int{rows, cols}, 1), ops.Iota(w.B, dtype.I64, []int{rows, cols}, 0))
@@ -291,7 +294,7 @@ func importTrilu(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 func importEyeLike(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	t, k := in[0].Type, n.Int("k", 0)
 	if len(t.Dims) != 2 {
-		n.Fail("operand 0 is %s: want a matrix", t)
+		n.Fail("operand 0 is %s, but must be a matrix", t)
 	}
 	if n.Attrs["dtype"] != nil {
 		d, err := model.DTypeOf(int32(n.Int("dtype", 0)))
@@ -308,7 +311,7 @@ func importEyeLike(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 func importCompress(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	cond, x := MustKnow(w, n, in, 1), w.Value(in[0])
 	if cond.Type.DType != dtype.Bool || len(cond.Type.Dims) != 1 {
-		n.Fail("the condition is %s, want a list of bools", in[1].Type)
+		n.Fail("the condition is %s, but must be a list of bools", in[1].Type)
 	}
 	axis := 0
 	if n.Attrs["axis"] == nil {
@@ -322,7 +325,7 @@ func importCompress(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 			continue
 		}
 		if i >= x.Type.Dims[axis] {
-			n.Fail("the condition holds at %d, the dimension has %d elements", i, x.Type.Dims[axis])
+			n.Fail("the condition holds at index %d, but the dimension has %d elements", i, x.Type.Dims[axis])
 		}
 		at.I = append(at.I, int64(i))
 	}

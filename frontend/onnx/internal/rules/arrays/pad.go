@@ -28,13 +28,13 @@ func importPad(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		axes = ops.AllDims(x)
 	}
 	if len(pads) != 2*len(axes) {
-		n.Fail("%d pads for %d dimensions", len(pads), len(axes))
+		n.Fail("there are %d pads for %d dimensions, which need two each", len(pads), len(axes))
 	}
 	for i, a := range axes {
 		a = n.Dim(a, rank)
 		low[a], high[a] = pads[i], pads[len(axes)+i]
 		if max(low[a], high[a]) > model.MaxDim || min(low[a], high[a]) < -model.MaxDim || low[a]+high[a]+x.Type.Dims[a] < 0 {
-			n.Fail("pads %v for %v", pads, x.Type.Dims)
+			n.Fail("pads %v are out of range for dims %v", pads, x.Type.Dims)
 		}
 	}
 	switch mode := n.Str("mode", "constant"); mode {
@@ -43,7 +43,7 @@ func importPad(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	case "reflect", "edge", "wrap":
 		return walk.Results(padBy(w, n, x, low, high, mode))
 	default:
-		n.Fail("pad mode %q", mode)
+		n.Fail("mode is %q, but must be constant, reflect, edge or wrap", mode)
 		return nil
 	}
 }
@@ -57,7 +57,7 @@ func padConstant(w *walk.Walker, n *model.Node, in []*walk.Val, low, high []int)
 		return ops.Pad(w.B, x, low, high, nil, 0)
 	}
 	if in[2].Type.Elems() != 1 || in[2].Type.DType != x.Type.DType {
-		n.Fail("the fill value is %s, want one %s", in[2].Type, x.Type.DType)
+		n.Fail("the fill value is %s, but must be one %s", in[2].Type, x.Type.DType)
 	}
 	if a := w.Array(in[2]); a != nil && a.F != nil {
 		return ops.Pad(w.B, x, low, high, nil, a.F[0])
@@ -87,10 +87,10 @@ func padBy(w *walk.Walker, n *model.Node, x *ir.Value, low, high []int, mode str
 			continue
 		}
 		if size == 0 || mode == "reflect" && max(low[d], high[d]) >= size {
-			n.Fail("pads of %d and %d on a dimension of %d in mode %s", low[d], high[d], size, mode)
+			n.Fail("pads of %d and %d are too large for a dimension of size %d in mode %s", low[d], high[d], size, mode)
 		}
 		if low[d]+high[d]+size > model.MaxFold {
-			n.Fail("pads of %d and %d", low[d], high[d])
+			n.Fail("pads of %d and %d make a dimension of more than %d elements", low[d], high[d], model.MaxFold)
 		}
 		index := n.Array(ir.T(dtype.I64, low[d]+high[d]+size))
 		for i := range index.I {
@@ -123,14 +123,14 @@ func importCenterCropPad(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 		axes = ops.AllDims(x)
 	}
 	if len(sizes) != len(axes) {
-		n.Fail("%d sizes for %d axes", len(sizes), len(axes))
+		n.Fail("there are %d sizes for %d axes", len(sizes), len(axes))
 	}
 	low, high := make([]int, len(d)), make([]int, len(d))
 	for i, a := range axes {
 		a = n.Dim(a, len(d))
 		more := sizes[i] - d[a]
 		if sizes[i] < 0 || sizes[i] > model.MaxDim {
-			n.Fail("sizes %v", sizes)
+			n.Fail("sizes are %v, but each must be from 0 to %d", sizes, model.MaxDim)
 		}
 		low[a] = more / 2 // towards zero: a crop starts at the rounded-down half
 		high[a] = more - low[a]
@@ -142,7 +142,7 @@ func importCenterCropPad(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 func blocks(n *model.Node, d []int) int {
 	b := n.Int("blocksize", 0)
 	if len(d) != 4 || b < 1 || b > model.MaxDim {
-		n.Fail("blocks of %d in %v: want [N,C,H,W]", b, d)
+		n.Fail("blocksize is %d and operand 0 has dims %v: it needs [N,C,H,W] and a blocksize of at least 1", b, d)
 	}
 	return b
 }
@@ -151,7 +151,7 @@ func importDepthToSpace(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.V
 	d := in[0].Type.Dims
 	b := blocks(n, d)
 	if d[1]%(b*b) != 0 {
-		n.Fail("%d channels do not split into blocks of %d by %d", d[1], b, b)
+		n.Fail("%d channels cannot be split into blocks of %d by %d", d[1], b, b)
 	}
 	c := d[1] / (b * b)
 	split, perm := []int{d[0], b, b, c, d[2], d[3]}, []int{0, 3, 4, 1, 5, 2}
@@ -160,7 +160,7 @@ func importDepthToSpace(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.V
 	case "CRD":
 		split, perm = []int{d[0], c, b, b, d[2], d[3]}, []int{0, 1, 4, 2, 5, 3}
 	default:
-		n.Fail("mode %q is neither DCR nor CRD", mode)
+		n.Fail("mode is %q, but must be DCR or CRD", mode)
 	}
 	y := ops.Transpose(w.B, ops.Reshape(w.B, w.Value(in[0]), split), perm)
 	return walk.Results(ops.Reshape(w.B, y, []int{d[0], c, d[2] * b, d[3] * b}))
@@ -170,7 +170,7 @@ func importSpaceToDepth(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.V
 	d := in[0].Type.Dims
 	b := blocks(n, d)
 	if d[2]%b != 0 || d[3]%b != 0 {
-		n.Fail("%v does not split into blocks of %d by %d", d, b, b)
+		n.Fail("dims %v cannot be split into blocks of %d by %d", d, b, b)
 	}
 	y := ops.Reshape(w.B, w.Value(in[0]), []int{d[0], d[1], d[2] / b, b, d[3] / b, b})
 	y = ops.Transpose(w.B, y, []int{0, 3, 5, 1, 2, 4})

@@ -148,14 +148,14 @@ func importPow(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 
 func importWhere(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	if in[0].Type.DType != dtype.Bool || in[1].Type.DType != in[2].Type.DType {
-		n.Fail("operands are %s, %s and %s: want a condition and two of one type", in[0].Type, in[1].Type, in[2].Type)
+		n.Fail("operands are %s, %s and %s, but must be a bool condition and two tensors of the same type", in[0].Type, in[1].Type, in[2].Type)
 	}
 	dims, ok := fold.Broadcast(in[1].Type.Dims, in[2].Type.Dims)
 	if ok {
 		dims, ok = fold.Broadcast(in[0].Type.Dims, dims)
 	}
 	if !ok {
-		n.Fail("operands %s, %s and %s do not broadcast", in[0].Type, in[1].Type, in[2].Type)
+		n.Fail("operands are %s, %s and %s, which do not broadcast", in[0].Type, in[1].Type, in[2].Type)
 	}
 	return walk.Results(ops.Where(w.B, w.Spread(in[0], dims), w.Spread(in[1], dims), w.Spread(in[2], dims)))
 }

@@ -108,7 +108,7 @@ func importRandomNormal(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.V
 func importBernoulli(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	p := w.Value(in[0])
 	if !p.Type.DType.IsFloat() {
-		n.Fail("operand 0 is %s, want probabilities", p.Type)
+		n.Fail("operand 0 is %s, but must hold probabilities, which are floats", p.Type)
 	}
 	counter, stream := noise(w, n)
 	u := uniform(w, n, p.Type.Dims, false, counter, stream)
@@ -121,7 +121,7 @@ func importBernoulli(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 func importMultinomial(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	d, count := in[0].Type.Dims, n.Int("sample_size", 1)
 	if len(d) != 2 || d[1] < 1 || count < 1 || count > model.MaxFold || !in[0].Type.DType.IsFloat() {
-		n.Fail("%d samples of %s: want floats [N,classes]", count, in[0].Type)
+		n.Fail("cannot draw %d samples from %s: operand 0 must be floats [N,classes], and sample_size at least 1", count, in[0].Type)
 	}
 	to := dtype.I32
 	if n.Int("dtype", 6) == int(onnxpb.TensorProto_INT64) {
@@ -174,7 +174,7 @@ func dropoutRatio(w *walk.Walker, n *model.Node, in []*walk.Val) float64 {
 		ratio = 0.5
 		if a := MustKnow(w, n, in, 1); a != nil {
 			if len(a.F) != 1 {
-				n.Fail("the ratio is %s, want one float", a.Type)
+				n.Fail("the ratio is %s, but must be one float", a.Type)
 			}
 			ratio = model.Shortest(float32(a.F[0]))
 		}

@@ -82,7 +82,7 @@ func Without(dims, drop []int) []int {
 func rowsOf(w *walk.Walker, n *model.Node, in []*walk.Val) (scores, labels *ir.Value) {
 	d, l := in[0].Type.Dims, in[1].Type.Dims
 	if len(d) < 2 || !slices.Equal(l, Without(d, []int{1})) || !in[1].Type.DType.IsInt() {
-		n.Fail("scores are %s, labels %s: want [N,C,…] and integers [N,…]", in[0].Type, in[1].Type)
+		n.Fail("scores are %s and labels %s, but must be [N,C,…] and integers [N,…]", in[0].Type, in[1].Type)
 	}
 	perm := []int{0}
 	for i := 2; i < len(d); i++ {
@@ -128,7 +128,7 @@ func reduceLoss(w *walk.Walker, n *model.Node, in []*walk.Val, loss, x, t *ir.Va
 	weight := ops.Cast(w.B, valid, x.Type.DType)
 	if len(in) > 2 && in[2] != nil {
 		if !slices.Equal(in[2].Type.Dims, x.Type.Dims[1:]) {
-			n.Fail("class weights are %s, want %d values", in[2].Type, x.Type.Dims[1])
+			n.Fail("class weights are %s, but must have %d values", in[2].Type, x.Type.Dims[1])
 		}
 		safe := ops.Where(w.B, valid, t, ops.Zeros(w.B, t.Type))
 		weight = ops.Mul(w.B, weight, ops.Gather(w.B, w.Value(in[2]), safe, 0))
@@ -143,7 +143,7 @@ func reduceLoss(w *walk.Walker, n *model.Node, in []*walk.Val, loss, x, t *ir.Va
 		total, count := ops.ReduceSum(w.B, loss, 0), ops.ReduceSum(w.B, weight, 0)
 		return ops.Reshape(w.B, ops.Div(w.B, total, count), nil)
 	default:
-		n.Fail("reduction %q", mode)
+		n.Fail("reduction is %q, but must be none, sum or mean", mode)
 		return nil
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 var shapeRows = []walk.Row{
@@ -74,7 +75,7 @@ func importUnsqueeze(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 func importTile(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	reps, dims := MustKnowInts(w, n, in, 1, ""), in[0].Type.Dims
 	if len(reps) != len(dims) {
-		n.Fail("%d repeats for %d dimensions", len(reps), len(dims))
+		n.Fail("there are %d repeats for a tensor of %s", len(reps), printable.Count(len(dims), "dimension"))
 	}
 	var one, wide, out []int
 	for i, d := range dims {

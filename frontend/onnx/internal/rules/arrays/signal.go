@@ -27,7 +27,7 @@ func importWindow(c0, c1, c2 float64) walk.Rule {
 	return func(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		size := fold.Int(n, MustKnow(w, n, in, 0))
 		if size < 0 {
-			n.Fail("a window of %d", size)
+			n.Fail("size is %d, but must be 0 or more", size)
 		}
 		period := size
 		if n.Int("periodic", 1) == 0 {
@@ -51,7 +51,7 @@ func importWindow(c0, c1, c2 float64) walk.Rule {
 func outputType(n *model.Node) dtype.DType {
 	d, err := model.DTypeOf(int32(n.Int("output_datatype", 1)))
 	if err != nil || d == dtype.Bool {
-		n.Fail("output_datatype %d", n.Int("output_datatype", 1))
+		n.Fail("output_datatype %d is not a supported type of numbers", n.Int("output_datatype", 1))
 	}
 	return d
 }
@@ -62,7 +62,7 @@ func importMelWeights(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	scalar := func(i int) float64 {
 		a := MustKnow(w, n, in, i)
 		if a.Type.Elems() != 1 {
-			n.Fail("operand %d is %s, want one number", i, a.Type)
+			n.Fail("operand %d is %s, but must be one number", i, a.Type)
 		}
 		if a.F != nil {
 			return a.F[0]
@@ -71,7 +71,7 @@ func importMelWeights(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	}
 	bins, length, rate, low, high := scalar(0), scalar(1), scalar(2), scalar(3), scalar(4)
 	if !(bins >= 1 && bins <= model.MaxFold && length >= 0 && length <= model.MaxFold && rate > 0 && low >= 0 && high >= low && high <= rate) {
-		n.Fail("%g bins of a transform of length %g at rate %g from %g to %g Hz", bins, length, rate, low, high)
+		n.Fail("%g mel bins, a DFT of length %g and a sample rate of %g do not go with frequencies from %g to %g Hz: bins and rate must be positive, and frequencies from 0 to the rate", bins, length, rate, low, high)
 	}
 	rows := int(length)/2 + 1
 	out := n.Array(ir.T(outputType(n), rows, int(bins)))
@@ -84,7 +84,7 @@ func importMelWeights(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	set := func(row, bin int, v float64) {
 		switch {
 		case row >= rows:
-			n.Fail("frequency %g is beyond the transform of length %g", high, length)
+			n.Fail("frequency %g Hz is beyond what a DFT of length %g holds", high, length)
 		case out.F != nil:
 			out.F[row*int(bins)+bin] = v
 		default:
@@ -123,7 +123,7 @@ func importDFT(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	b, d := w.B, in[0].Type.Dims
 	last := len(d) - 1
 	if last < 1 || d[last] < 1 || d[last] > 2 || !in[0].Type.DType.IsFloat() {
-		n.Fail("operand 0 is %s: want floats […,1] or […,2]", in[0].Type)
+		n.Fail("operand 0 is %s, but must be floats […,1] or […,2]", in[0].Type)
 	}
 	axis := n.Int("axis", 1)
 	if n.Opset >= 20 {
@@ -133,7 +133,7 @@ func importDFT(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		}
 	}
 	if axis = n.Dim(axis, len(d)); axis == last {
-		n.Fail("axis %d is the one of real and imaginary parts", axis)
+		n.Fail("axis %d is that of the real and imaginary parts, along which nothing can be transformed", axis)
 	}
 	inverse, oneSided := n.Int("inverse", 0) != 0, n.Int("onesided", 0) != 0
 	length := d[axis]
@@ -144,7 +144,7 @@ func importDFT(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		length = fold.Int(n, a)
 	}
 	if length < 1 || length > model.MaxFold {
-		n.Fail("a transform of length %d", length)
+		n.Fail("dft_length is %d, but must be from 1 to %d", length, model.MaxFold)
 	}
 	x := w.Value(in[0])
 	half := length
@@ -293,13 +293,13 @@ func importSTFT(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		d = append(slices.Clone(d), 1)
 	}
 	if len(d) != 3 || d[2] < 1 || d[2] > 2 || !in[0].Type.DType.IsFloat() {
-		n.Fail("operand 0 is %s: want floats [N,length,1] or [N,length,2]", in[0].Type)
+		n.Fail("operand 0 is %s, but must be floats [N,length,1] or [N,length,2]", in[0].Type)
 	}
 	step, size := fold.Int(n, MustKnow(w, n, in, 1)), d[1]
 	window := len(in) > 2 && in[2] != nil
 	if window {
 		if len(in[2].Type.Dims) != 1 {
-			n.Fail("the window is %s, want one dimension", in[2].Type)
+			n.Fail("the window is %s, but must have one dimension", in[2].Type)
 		}
 		size = in[2].Type.Dims[0]
 	}
@@ -307,7 +307,7 @@ func importSTFT(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		size = fold.Int(n, a)
 	}
 	if step < 1 || size < 1 || size > d[1] || window && in[2].Type.Dims[0] != size || step > model.MaxDim {
-		n.Fail("frames of %d every %d of a signal of %d", size, step, d[1])
+		n.Fail("frames of length %d, one every %d samples, do not fit a signal of length %d and its window", size, step, d[1])
 	}
 	frames := (d[1]-size)/step + 1
 	index := n.Array(ir.T(dtype.I64, frames, size))

@@ -87,7 +87,7 @@ func importFusedMatMul(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Va
 		last := len(d) - 1
 		if batch {
 			if len(d) < 3 {
-				n.Fail("transBatch%s of %s", name, in[i].Type)
+				n.Fail("transBatch%[1]s needs at least three dimensions, but %[1]s is %[2]s", name, in[i].Type)
 			}
 			copy(perm, perm[1:last])
 			perm[last-1] = 0
@@ -161,7 +161,7 @@ func importInverse(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	b, d := w.B, in[0].Type.Dims
 	k := len(d)
 	if k < 2 || d[k-1] != d[k-2] || !in[0].Type.DType.IsFloat() {
-		n.Fail("operand 0 is %s, want float matrices of as many rows as columns", in[0].Type)
+		n.Fail("operand 0 is %s, but must be square float matrices", in[0].Type)
 	}
 	x := layers.Wide(w, w.Value(in[0]))
 	perm := ops.AllDims(x)
@@ -185,7 +185,7 @@ func importBiasSplitGelu(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 	y := arrays.MapN(ops.Add)(w, n, in)[0].Value
 	last := len(y.Type.Dims) - 1
 	if last < 0 || y.Type.Dims[last]%2 != 0 {
-		n.Fail("%s has no two halves", y.Type)
+		n.Fail("the sum is %s, whose last dimension cannot be split into two halves", y.Type)
 	}
 	half := y.Type.Dims[last] / 2
 	left, right := ops.SliceDim(w.B, y, last, 0, half), ops.SliceDim(w.B, y, last, half, half)
@@ -201,14 +201,14 @@ func importBiasSoftmax(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Va
 		k := len(d) - len(bias.Type.Dims) // the bias has the outer and the softmax's dims, not those between
 		outer := len(bias.Type.Dims) - (len(d) - axis)
 		if k < 0 || outer < 0 {
-			n.Fail("the bias is %s for %s", bias.Type, in[0].Type)
+			n.Fail("the bias is %s, which does not fit operand 0, %s", bias.Type, in[0].Type)
 		}
 		dims := slices.Concat(bias.Type.Dims[:outer], slices.Repeat([]int{1}, k), bias.Type.Dims[outer:])
 		bias = walk.Results(ops.Reshape(w.B, w.Value(bias), dims))[0]
 	}
 	x, y := arrays.Pair(w, n, in[0], bias)
 	if !slices.Equal(x.Type.Dims, d) {
-		n.Fail("the bias is %s for %s", in[1].Type, in[0].Type)
+		n.Fail("the bias is %s, which does not fit operand 0, %s", in[1].Type, in[0].Type)
 	}
 	rows := ops.Reshape(w.B, ops.Add(w.B, x, y), []int{ir.Product(d[:axis]), ir.Product(d[axis:])})
 	return walk.Results(ops.Reshape(w.B, ops.Softmax(w.B, rows, 1), d))
@@ -219,7 +219,7 @@ func importGroupNormNHWC(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 	b, d := w.B, in[0].Type.Dims
 	last := n.Int("channels_last", 1) != 0
 	if len(d) < 2 {
-		n.Fail("operand 0 is %s: want a batch and channels", in[0].Type)
+		n.Fail("operand 0 is %s, but must have a batch and a channel dimension", in[0].Type)
 	}
 	x, back := in[0], ops.AllDims(w.Value(in[0]))
 	if last {
@@ -232,11 +232,11 @@ func importGroupNormNHWC(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 	c, groups := x.Type.Dims[1], n.Int("groups", 0)
 	for i := range 2 {
 		if !slices.Equal(in[1+i].Type.Dims, []int{c}) {
-			n.Fail("scale %s and shift %s: want %d values", in[1].Type, in[2].Type, c)
+			n.Fail("scale is %s and shift %s, but must have %d values each", in[1].Type, in[2].Type, c)
 		}
 	}
 	if groups < 1 || groups > max(c, 1) || c%groups != 0 {
-		n.Fail("%d groups of %s", groups, in[0].Type)
+		n.Fail("groups is %d, which must divide the channels of operand 0, %s", groups, in[0].Type)
 	}
 	t := x.Type.DType
 	same := func(v *walk.Val) *walk.Val { return walk.Results(ops.Cast(b, w.Value(v), t))[0] }
@@ -249,7 +249,7 @@ func importGroupNormNHWC(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 	case 1:
 		y = ops.Silu(b, y)
 	default:
-		n.Fail("activation %d is neither 0 nor 1", act)
+		n.Fail("activation is %d, but must be 0 (none) or 1 (silu)", act)
 	}
 	return walk.Results(y)
 }
@@ -262,7 +262,7 @@ func skipSum(w *walk.Walker, n *model.Node, in []*walk.Val, bias int) *walk.Val 
 	}
 	sum := arrays.MapN(ops.Add)(w, n, terms)[0]
 	if !slices.Equal(sum.Type.Dims, in[0].Type.Dims) {
-		n.Fail("input is %s, skip %s", in[0].Type, in[1].Type)
+		n.Fail("skip is %[2]s, which does not broadcast to the input, %[1]s", in[0].Type, in[1].Type)
 	}
 	return sum
 }
@@ -301,15 +301,15 @@ func importEmbedLayerNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk
 	}
 	d := in[0].Type.Dims
 	if len(d) != 2 || !in[0].Type.DType.IsInt() {
-		n.Fail("the ids are %s: want integers [batch,sequence]", in[0].Type)
+		n.Fail("the ids are %s, but must be integers [batch,sequence]", in[0].Type)
 	}
 	table := func(t, ids int) *ir.Value {
 		if len(in[t].Type.Dims) != 2 {
-			n.Fail("operand %d is %s: want a table", t, in[t].Type)
+			n.Fail("operand %d is %s, but must be a table of two dimensions", t, in[t].Type)
 		}
 		if in[ids] == nil { // positions 0, 1, …
 			if in[t].Type.Dims[0] < d[1] {
-				n.Fail("operand %d is %s for a sequence of %d", t, in[t].Type, d[1])
+				n.Fail("operand %d is %s, which has too few rows for a sequence of length %d", t, in[t].Type, d[1])
 			}
 			rows := ops.SliceDim(b, w.Value(in[t]), 0, 0, d[1])
 			return ops.BroadcastTo(b, rows, []int{d[0], d[1], in[t].Type.Dims[1]})
@@ -319,7 +319,7 @@ func importEmbedLayerNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk
 	}
 	sum := ops.Add(b, table(2, 0), table(3, 8))
 	if (in[1] == nil) != (in[4] == nil) {
-		n.Fail("segment ids and their table come together")
+		n.Fail("segment ids and their table must be given together")
 	}
 	if in[1] != nil {
 		sum = ops.Add(b, sum, table(4, 1))

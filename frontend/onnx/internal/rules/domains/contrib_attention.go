@@ -20,7 +20,7 @@ func importRotaryMS(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		n.Fail("is_packed_batching is not supported")
 	}
 	if len(table) != 2 {
-		n.Fail("the cosines are %s: want [positions,half]", in[2].Type)
+		n.Fail("the cosines are %s, but must be [positions,half]", in[2].Type)
 	}
 	x := w.Value(in[0])
 	if len(x.Type.Dims) == 3 {
@@ -29,7 +29,7 @@ func importRotaryMS(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		}
 		x = layers.SplitHeads(w, n, x, heads)
 	} else if len(x.Type.Dims) != 4 {
-		n.Fail("operand 0 is %s: want three or four dimensions", in[0].Type)
+		n.Fail("operand 0 is %s, but must have three or four dimensions", in[0].Type)
 	}
 	size := layers.Rotated(n, min(x.Type.Dims[3], 2*table[1]))
 	place := places(w, n, in[1], x.Type.Dims[0], x.Type.Dims[2])
@@ -45,7 +45,7 @@ func importRotaryMS(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 func places(w *walk.Walker, n *model.Node, x *walk.Val, batch, s int) *ir.Value {
 	b := w.B
 	if !x.Type.DType.IsInt() {
-		n.Fail("positions are %s: want integers", x.Type)
+		n.Fail("positions are %s, but must be integers", x.Type)
 	}
 	v := ops.Cast(b, w.Value(x), dtype.I64)
 	switch {
@@ -55,7 +55,7 @@ func places(w *walk.Walker, n *model.Node, x *walk.Val, batch, s int) *ir.Value 
 	case slices.Equal(x.Type.Dims, []int{batch, s}):
 		return v
 	}
-	n.Fail("positions are %s, want [1] or [%d,%d]", x.Type, batch, s)
+	n.Fail("positions are %s, but must be [1] or [%d,%d]", x.Type, batch, s)
 	return nil
 }
 
@@ -72,7 +72,7 @@ func newAttentionMS(w *walk.Walker, n *model.Node, q, k, v *ir.Value) *layers.At
 // setPast puts past keys and values [B,H,P,D] before the new ones.
 func setPast(a *layers.Attention, k, v *ir.Value) {
 	if len(k.Type.Dims) != 4 || len(v.Type.Dims) != 4 {
-		a.N.Fail("past keys are %s, past values %s: want four dimensions", k.Type, v.Type)
+		a.N.Fail("past keys are %s and past values %s, but must have four dimensions", k.Type, v.Type)
 	}
 	a.Offset = k.Type.Dims[2]
 	a.K, a.V = ops.Concat(a.W.B, 2, k, a.K), ops.Concat(a.W.B, 2, v, a.V)
@@ -95,7 +95,7 @@ func hide(a *layers.Attention, mask *walk.Val) {
 	b, d := a.W.B, mask.Type.Dims
 	batch, _, sq, sk := a.Sizes()
 	if !mask.Type.DType.IsInt() {
-		a.N.Fail("the mask is %s: want integers", mask.Type)
+		a.N.Fail("the mask is %s, but must be integers", mask.Type)
 	}
 	m := ops.Cast(b, a.W.Value(mask), dtype.I64)
 	limit := func(from int) *ir.Value { // batch numbers from a place on, against every key
@@ -120,7 +120,7 @@ func hide(a *layers.Attention, mask *walk.Val) {
 		case len(d) == 4 && d[0] == batch && d[1] == 1 && d[2] >= a.Offset+sq && d[3] >= sk:
 			m = ops.SliceDim(b, ops.SliceDim(b, m, 2, a.Offset, sq), 3, 0, sk)
 		default:
-			a.N.Fail("the mask is %s for %d samples, %d queries and %d keys", mask.Type, batch, sq, sk)
+			a.N.Fail("the mask is %s, which does not fit %d samples, %d queries and %d keys", mask.Type, batch, sq, sk)
 		}
 		seen = ops.Gt(b, m, ops.Zeros(b, m.Type))
 	}
@@ -133,7 +133,7 @@ func setAttentionBias(a *layers.Attention, x *walk.Val) {
 	batch, heads, sq, sk := a.Sizes()
 	d := x.Type.Dims
 	if len(d) != 4 || d[0] != 1 && d[0] != batch || d[1] != 1 && d[1] != heads || d[2] != sq || d[3] != sk || x.Type.DType != a.Q.Type.DType {
-		a.N.Fail("the attention bias is %s for queries %s and keys %s", x.Type, a.Q.Type, a.K.Type)
+		a.N.Fail("the attention bias is %s, which does not fit queries %s and keys %s", x.Type, a.Q.Type, a.K.Type)
 	}
 	addBias(a, a.W.Value(x))
 }
@@ -154,7 +154,7 @@ func importMultiHead(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 	q, k, v := multiHeads(w, n, in)
 	a := newAttentionMS(w, n, q, k, v)
 	if (in[6] == nil) != (in[7] == nil) {
-		n.Fail("past keys and values come together")
+		n.Fail("past keys and past values must be given together")
 	}
 	if in[6] != nil {
 		setPast(a, w.Value(in[6]), w.Value(in[7]))
@@ -182,14 +182,14 @@ func multiHeads(w *walk.Walker, n *model.Node, in []*walk.Val) (q, k, v *ir.Valu
 		return unpack(w, x, 0), unpack(w, x, 1), unpack(w, x, 2)
 	}
 	if len(d) != 3 || in[1] == nil {
-		n.Fail("queries are %s: want [batch,sequence,hidden] and keys, or [batch,sequence,%d,3,size] alone", in[0].Type, h)
+		n.Fail("queries are %s, but must be [batch,sequence,hidden] and keys, or [batch,sequence,%d,3,size] alone", in[0].Type, h)
 	}
 	at := 0
 	projected := func(x *walk.Val) *ir.Value { // with its part of the bias, in heads
 		y, size := w.Value(x), x.Type.Dims[2]
 		if in[3] != nil {
 			if len(in[3].Type.Dims) != 1 || at+size > in[3].Type.Dims[0] || in[3].Type.DType != x.Type.DType {
-				n.Fail("the bias is %s, which has no %d values from %d on", in[3].Type, size, at)
+				n.Fail("the bias is %s, which does not have %d values from index %d on", in[3].Type, size, at)
 			}
 			y = ops.Add(b, y, ops.BroadcastTo(b, ops.SliceDim(b, w.Value(in[3]), 0, at, size), x.Type.Dims))
 			at += size
@@ -208,7 +208,7 @@ func multiHeads(w *walk.Walker, n *model.Node, in []*walk.Val) (q, k, v *ir.Valu
 	case in[2] != nil && len(kd) == 4 && len(in[2].Type.Dims) == 4:
 		return q, w.Value(in[1]), w.Value(in[2])
 	}
-	n.Fail("keys are %s: with values of as many dimensions, or packed as [batch,sequence,%d,2,size]", in[1].Type, h)
+	n.Fail("keys are %s, but must come with values of as many dimensions, or be packed as [batch,sequence,%d,2,size]", in[1].Type, h)
 	return nil, nil, nil
 }
 
@@ -218,7 +218,7 @@ func importPackedAttention(w *walk.Walker, n *model.Node, in []*walk.Val) []*wal
 	in = slices.Concat(in, make([]*walk.Val, 7-len(in)))
 	d, wd, h := in[0].Type.Dims, in[1].Type.Dims, n.Int("num_heads", 0)
 	if len(d) != 3 || len(wd) != 2 || wd[0] != d[2] {
-		n.Fail("operands are %s and %s: want [batch,sequence,inputs] and [inputs,outputs]", in[0].Type, in[1].Type)
+		n.Fail("operands are %s and %s, but must be [batch,sequence,inputs] and [inputs,outputs]", in[0].Type, in[1].Type)
 	}
 	if n.Int("past_present_share_buffer", 0) != 0 || in[6] != nil || n.Int("do_rotary", 0) != 0 {
 		n.Fail("shared buffers of past keys and rotary embedding inside the operator are not supported")
@@ -228,7 +228,7 @@ func importPackedAttention(w *walk.Walker, n *model.Node, in []*walk.Val) []*wal
 		sizes = slices.Repeat([]int{wd[1] / 3}, 3)
 	}
 	if len(sizes) != 3 || slices.Min(sizes) < 1 || slices.Max(sizes) > wd[1] || sizes[0]+sizes[1]+sizes[2] != wd[1] {
-		n.Fail("qkv_hidden_sizes %v for %d outputs", sizes, wd[1])
+		n.Fail("qkv_hidden_sizes are %v, but must be three positive sizes that add up to the %d outputs of the weight", sizes, wd[1])
 	}
 	var bias *ir.Value
 	if in[2] != nil {
@@ -240,7 +240,7 @@ func importPackedAttention(w *walk.Walker, n *model.Node, in []*walk.Val) []*wal
 	if in[4] != nil { // [2,B,H,P,D]
 		pd := in[4].Type.Dims
 		if len(pd) != 5 || pd[0] != 2 {
-			n.Fail("the past is %s: want [2,batch,heads,sequence,size]", in[4].Type)
+			n.Fail("the past is %s, but must be [2,batch,heads,sequence,size]", in[4].Type)
 		}
 		past := func(i int) *ir.Value { return ops.Reshape(b, ops.SliceDim(b, w.Value(in[4]), 0, i, 1), pd[1:]) }
 		setPast(a, past(0), past(1))
@@ -256,7 +256,7 @@ func importPackedAttention(w *walk.Walker, n *model.Node, in []*walk.Val) []*wal
 	if n.Wants(1) {
 		one := slices.Concat([]int{1}, a.K.Type.Dims)
 		if !slices.Equal(a.K.Type.Dims, a.V.Type.Dims) {
-			n.Fail("keys %v and values %v have no common present", a.K.Type.Dims, a.V.Type.Dims)
+			n.Fail("present holds keys of dims %v and values of dims %v in one tensor, so they must have the same dims", a.K.Type.Dims, a.V.Type.Dims)
 		}
 		present = ops.Concat(b, 0, ops.Reshape(b, a.K, one), ops.Reshape(b, a.V, one))
 	}
@@ -306,7 +306,7 @@ func importGroupQuery(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	heads := q.Type.Dims[1]
 	switch {
 	case in[11] != nil && !in[11].Type.Equal(ir.T(q.Type.DType, heads)):
-		n.Fail("the sinks are %s, want one for each of %d heads", in[11].Type, heads)
+		n.Fail("the sinks are %s, but must be one for each of %d heads", in[11].Type, heads)
 	case in[11] != nil:
 		a.Sink = w.Value(in[11])
 	case n.Int("smooth_softmax", 0) == 1:
@@ -321,10 +321,10 @@ func importGroupQuery(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 func groupHeads(w *walk.Walker, n *model.Node, in []*walk.Val) (q, k, v *ir.Value) {
 	h, hkv, d := n.Int("num_heads", 0), n.Int("kv_num_heads", 0), in[0].Type.Dims
 	if len(d) != 3 || h < 1 || hkv < 1 || h > max(d[2], 1) || hkv > h {
-		n.Fail("queries are %s for %d heads and %d key heads", in[0].Type, h, hkv)
+		n.Fail("queries are %s, which do not fit %d heads and %d key heads", in[0].Type, h, hkv)
 	}
 	if (in[1] == nil) != (in[2] == nil) {
-		n.Fail("keys and values come together")
+		n.Fail("keys and values must be given together")
 	}
 	if in[1] != nil {
 		return layers.SplitHeads(w, n, w.Value(in[0]), h), layers.SplitHeads(w, n, w.Value(in[1]), hkv), layers.SplitHeads(w, n, w.Value(in[2]), hkv)
@@ -337,7 +337,7 @@ func groupHeads(w *walk.Walker, n *model.Node, in []*walk.Val) (q, k, v *ir.Valu
 // rotateGroups turns queries and keys by the angles of their positions, which go on after the past.
 func rotateGroups(w *walk.Walker, n *model.Node, in []*walk.Val, q, k *ir.Value, past int) (*ir.Value, *ir.Value) {
 	if in[7] == nil || in[8] == nil {
-		n.Fail("do_rotary needs caches of cosines and sines")
+		n.Fail("do_rotary needs cos_cache and sin_cache")
 	}
 	turn := func(x *ir.Value) *ir.Value {
 		d := x.Type.Dims
@@ -347,7 +347,7 @@ func rotateGroups(w *walk.Walker, n *model.Node, in []*walk.Val, q, k *ir.Value,
 		}
 		cos := w.Value(in[7])
 		if len(cos.Type.Dims) != 2 || 2*cos.Type.Dims[1] > d[3] {
-			n.Fail("the cosines are %s for heads of %d", cos.Type, d[3])
+			n.Fail("the cosines are %s, which do not fit heads of size %d", cos.Type, d[3])
 		}
 		half := cos.Type.Dims[1]
 		return layers.Rotate(w, x, layers.Angles(w, n, cos, place, d, half), layers.Angles(w, n, w.Value(in[8]), place, d, half), n.Int("rotary_interleaved", 0) != 0)
@@ -358,7 +358,7 @@ func rotateGroups(w *walk.Walker, n *model.Node, in []*walk.Val, q, k *ir.Value,
 // wholeCache refuses a cache that some sample does not fill up to total keys.
 func wholeCache(w *walk.Walker, n *model.Node, seqlens *walk.Val, total int) {
 	if seqlens == nil {
-		n.Fail("past keys need seqlens_k")
+		n.Fail("past keys need seqlens_k as an input")
 	}
 	a := w.Array(seqlens)
 	if a == nil {
@@ -366,7 +366,7 @@ func wholeCache(w *walk.Walker, n *model.Node, seqlens *walk.Val, total int) {
 	}
 	for _, l := range fold.Ints(n, a) {
 		if l+1 != total {
-			n.Fail("seqlens_k %v: every sample must use all %d keys", a.I, total)
+			n.Fail("seqlens_k is %v, but every sample must use all %d keys", a.I, total)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func importFeatures(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		x = ops.Reshape(w.B, x, []int{1, x.Type.Dims[0]})
 	}
 	if len(x.Type.Dims) == 0 || !index.Type.DType.IsInt() {
-		n.Fail("operands are %s and %s", in[0].Type, in[1].Type)
+		n.Fail("operands are %s and %s, but must be a tensor and integer indices into its last dimension", in[0].Type, in[1].Type)
 	}
 	index = ops.Reshape(w.B, index, []int{index.Type.Elems()})
 	return walk.Results(ops.Gather(w.B, x, index, len(x.Type.Dims)-1))
@@ -62,18 +62,18 @@ func labels(n *model.Node, ints, floats, tensor string) *ir.Array {
 func importLabelEncoder(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	keys, values := labels(n, "keys_int64s", "keys_floats", "keys_tensor"), labels(n, "values_int64s", "values_floats", "values_tensor")
 	if keys == nil || values == nil {
-		n.Fail("maps from or to strings, which gtc does not have")
+		n.Fail("it maps from or to strings, which gtc does not support")
 	}
 	x, count := w.Value(in[0]), keys.Type.Elems()
 	if keys.Type.DType != x.Type.DType || count != values.Type.Elems() || count > model.MaxFold {
-		n.Fail("has %s keys and %s values for an operand of %s", keys.Type, values.Type, x.Type)
+		n.Fail("it has keys %s and values %s, which do not fit each other or operand 0, %s", keys.Type, values.Type, x.Type)
 	}
 	table := ir.NewArray(ir.T(values.Type.DType, count+1))
 	fold.Copy(table, 1, values, 0, count)
 	if a := n.Attrs["default_tensor"]; a != nil {
 		def := n.TensorAttr(n.Attr("default_tensor", onnxpb.AttributeProto_TENSOR))
 		if def.Type.DType != values.Type.DType || def.Type.Elems() != 1 {
-			n.Fail("the default is %s, the values are %s", def.Type, values.Type)
+			n.Fail("the default is %s, but must be one element of the type of the values, %s", def.Type, values.Type)
 		}
 		fold.Copy(table, 0, def, 0, 1)
 	} else if table.F != nil {
@@ -117,7 +117,7 @@ type trees struct {
 func importTreeEnsemble(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	t := &trees{w: w, n: n, x: w.Value(in[0]), roots: n.Ints("tree_roots")}
 	if len(t.x.Type.Dims) != 2 || !t.x.Type.DType.IsFloat() {
-		n.Fail("operand 0 is %s, want samples by features", t.x.Type)
+		n.Fail("operand 0 is %s, but must be floats [samples,features]", t.x.Type)
 	}
 	t.link()
 	b, samples := w.B, t.x.Type.Dims[0]
@@ -144,7 +144,7 @@ func (t *trees) link() {
 	t.nodes, t.leaves = len(yes), len(n.Ints("leaf_targetids"))
 	if t.nodes == 0 || len(no) != t.nodes || len(yesLeaf) != t.nodes || len(noLeaf) != t.nodes ||
 		len(n.Ints("nodes_featureids")) != t.nodes || t.leaves == 0 || len(t.roots) == 0 {
-		n.Fail("its lists of nodes differ in length or are empty")
+		n.Fail("its lists of tree nodes differ in length or are empty")
 	}
 	follow := func(id, leaf int) int64 {
 		size := t.nodes
@@ -152,7 +152,7 @@ func (t *trees) link() {
 			size = t.leaves
 		}
 		if id < 0 || id >= size {
-			n.Fail("a branch leads to %d of %d", id, size)
+			n.Fail("a branch of a tree leads to node or leaf %d, but there are %d", id, size)
 		}
 		return int64(id + leaf*t.nodes)
 	}
@@ -165,7 +165,7 @@ func (t *trees) link() {
 	levels := make([]int, t.nodes+t.leaves) // below and with a node; 0 not known yet, -1 being worked on
 	for _, r := range t.roots {
 		if r < 0 || r >= t.nodes {
-			n.Fail("a tree's root is node %d of %d", r, t.nodes)
+			n.Fail("the root of a tree is node %d, but there are %d nodes", r, t.nodes)
 		}
 		t.measure(levels, int64(r))
 		t.depth = max(t.depth, levels[r])
@@ -225,7 +225,7 @@ func (t *trees) compareTables() *compareTables {
 		split: make([]float64, size), members: make([][]float64, size), used: map[int64]bool{}}
 	modes, splits := n.TensorAttr(needAttr(n, "nodes_modes")), n.TensorAttr(needAttr(n, "nodes_splits"))
 	if len(modes.I) != t.nodes || len(splits.F) != t.nodes {
-		n.Fail("has %s modes and %s splits for %d nodes", modes.Type, splits.Type, t.nodes)
+		n.Fail("it has nodes_modes %s and nodes_splits %s for %d nodes", modes.Type, splits.Type, t.nodes)
 	}
 	var sets []float64
 	if n.Attrs["membership_values"] != nil {
@@ -234,7 +234,7 @@ func (t *trees) compareTables() *compareTables {
 	tracks := n.Ints("nodes_missing_value_tracks_true")
 	for i, f := range n.Ints("nodes_featureids") {
 		if f < 0 || f >= t.x.Type.Dims[1] || modes.I[i] < 0 || modes.I[i] > 6 {
-			n.Fail("node %d compares feature %d of %d in mode %d", i, f, t.x.Type.Dims[1], modes.I[i])
+			n.Fail("node %d of a tree compares feature %d, of %d, in mode %d: one of the two is out of range", i, f, t.x.Type.Dims[1], modes.I[i])
 		}
 		c.feature[i], c.mode[i], c.split[i] = int64(f), modes.I[i], splits.F[i]
 		c.used[c.mode[i]] = true
@@ -296,7 +296,7 @@ func (t *trees) member(c *compareTables, at, x *ir.Value) *ir.Value {
 		most = max(most, len(m))
 	}
 	if len(c.members)*most > model.MaxFold {
-		t.n.Fail("sets of up to %d members for %d nodes", most, len(c.members))
+		t.n.Fail("sets of up to %d members for %d nodes of trees are too large to compare", most, len(c.members))
 	}
 	table := ir.NewArray(ir.T(t.x.Type.DType, len(c.members), most))
 	fold.Each(table.F, func(float64) float64 { return math.NaN() }) // equals nothing
@@ -317,7 +317,7 @@ func (t *trees) aggregate(at *ir.Value) *ir.Value {
 	leaf := n.TensorAttr(needAttr(n, "leaf_weights"))
 	for i, id := range n.Ints("leaf_targetids") {
 		if id < 0 || id >= targets || len(leaf.F) != t.leaves || targets > model.MaxName {
-			n.Fail("leaf %d of %d is for target %d of %d", i, len(leaf.F), id, targets)
+			n.Fail("leaf %d of %d leaf_weights is for target %d of %d, which is out of range", i, len(leaf.F), id, targets)
 		}
 		ids, weights = append(ids, int64(id)), append(weights, leaf.F[i])
 	}
@@ -345,7 +345,7 @@ func (t *trees) aggregate(at *ir.Value) *ir.Value {
 	case 3:
 		y = join(ops.ReduceMax, math.Inf(-1))
 	default:
-		n.Fail("aggregate_function %d", f)
+		n.Fail("aggregate_function is %d, but must be 0 (average), 1 (sum), 2 (min) or 3 (max)", f)
 	}
 	switch f := n.Int("post_transform", 0); f {
 	case 0:
@@ -355,7 +355,7 @@ func (t *trees) aggregate(at *ir.Value) *ir.Value {
 	case 2:
 		return ops.Sigmoid(b, y)
 	default:
-		n.Fail("post_transform %d is not supported; none, softmax and logistic are", f)
+		n.Fail("post_transform %d is not supported, but none, softmax and logistic are", f)
 	}
 	return nil
 }

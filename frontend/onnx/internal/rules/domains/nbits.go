@@ -18,14 +18,14 @@ func importMatMulNBits(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Va
 	d, ok := map[int]dtype.DType{2: dtype.U2, 4: dtype.U4, 8: dtype.U8}[bits]
 	switch {
 	case !ok:
-		n.Fail("bits is %d, want 2, 4 or 8", bits)
+		n.Fail("bits is %d, but must be 2, 4 or 8", bits)
 	case rows < 1 || k < 1 || block < 16 || block&(block-1) != 0:
-		n.Fail("N is %d, K is %d and block_size is %d: want positive sizes and a block of a power of two, at least 16",
+		n.Fail("N is %d, K is %d and block_size is %d: N and K must be positive, and block_size a power of two of at least 16",
 			rows, k, block)
 	case operandAt(in, 4) != nil:
 		n.Fail("groups in another order (g_idx) are not supported")
 	case !in[0].Type.DType.IsFloat() || len(in[0].Type.Dims) < 1 || in[0].Type.Dims[len(in[0].Type.Dims)-1] != k:
-		n.Fail("operand 0 is %s, want floats with a last dimension of K, %d", in[0].Type, k)
+		n.Fail("operand 0 is %s, but must be floats with a last dimension of size K, %d", in[0].Type, k)
 	}
 	blocks := (k + block - 1) / block
 	if model.MaxDim/blocks/block < rows {
@@ -75,7 +75,7 @@ func nbitsZero(w *walk.Walker, n *model.Node, zp *walk.Val, d dtype.DType, weigh
 // unpacked is a constant of packed bytes as elements of d, a byte each.
 func unpacked(w *walk.Walker, n *model.Node, x *walk.Val, d dtype.DType, elems int) *ir.Value {
 	if x.Type.DType != dtype.U8 || x.Type.Elems() != (elems*d.Bits()+7)/8 {
-		n.Fail("an operand is %s, want u8 with %d elements", x.Type, (elems*d.Bits()+7)/8)
+		n.Fail("an operand of packed values is %s, but must be u8 with %d elements", x.Type, (elems*d.Bits()+7)/8)
 	}
 	var data []byte
 	switch {

@@ -60,7 +60,7 @@ func qlinearOf(op string) walk.Rule {
 		}
 		scale := operandAt(in, 3)
 		if scale == nil {
-			n.Fail("has %d inputs, the scale of the result is missing", len(in))
+			n.Fail("it has %d inputs, among which the scale of the result is missing", len(in))
 		}
 		r, why := walk.Lookup(&inner)
 		if r == nil {
@@ -74,7 +74,7 @@ func qlinearOf(op string) walk.Rule {
 // importQLinearConcat joins (Y_scale, Y_zero_point, then a tensor, its scale and its zero point for each part).
 func importQLinearConcat(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	if len(in)%3 != 2 {
-		n.Fail("has %d inputs: want two and three for each part", len(in))
+		n.Fail("it has %d inputs, but must have two, and three more for each part", len(in))
 	}
 	dim := n.Dim(n.Int("axis", 0), len(in[2].Type.Dims))
 	var parts []*ir.Value
@@ -89,7 +89,7 @@ func importQLinearConcat(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 func importQGemm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	transA, transB := n.Int("transA", 0) != 0, n.Int("transB", 0) != 0
 	if len(in[0].Type.Dims) != 2 || len(in[3].Type.Dims) != 2 {
-		n.Fail("operands are %s and %s: want matrices", in[0].Type, in[3].Type)
+		n.Fail("operands are %s and %s, but must be matrices", in[0].Type, in[3].Type)
 	}
 	inner, columns := 1, 1
 	if transA {

@@ -65,19 +65,19 @@ func along(w *walk.Walker, n *model.Node, s *ir.Value, dims []int, dim, block in
 	case len(own) == 1 && block == 0:
 		dim = n.Dim(dim, len(dims))
 		if own[0] != dims[dim] {
-			n.Fail("a scale or zero point is %s, operand 0 has %d along axis %d", s.Type, dims[dim], dim)
+			n.Fail("a scale or zero point is %s, but operand 0 has size %d along axis %d", s.Type, dims[dim], dim)
 		}
 		shape := slices.Repeat([]int{1}, len(dims))
 		shape[dim] = own[0]
 		return ops.Expand(w.B, ops.Reshape(w.B, s, shape), dims)
 	case block <= 0:
-		n.Fail("a scale or zero point is %s: want one number, or one for each index of an axis", s.Type)
+		n.Fail("a scale or zero point is %s, but must be one number, or one for each index of an axis", s.Type)
 	}
 	dim = n.Dim(dim, len(dims))
 	want := slices.Clone(dims)
 	want[dim] = (dims[dim] + block - 1) / block
 	if !slices.Equal(own, want) {
-		n.Fail("a scale or zero point is %s: want dims %v for blocks of %d along axis %d", s.Type, want, block, dim)
+		n.Fail("a scale or zero point is %s, but must have dims %v for blocks of %d along axis %d", s.Type, want, block, dim)
 	}
 	shape := slices.Insert(slices.Clone(own), dim+1, 1)
 	s = ops.Reshape(w.B, s, shape)
@@ -117,12 +117,12 @@ func importQuantize(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	}
 	if zp != nil {
 		if n.Attrs["output_dtype"] != nil && n.Int("output_dtype", 0) != 0 && d != zp.Type.DType {
-			n.Fail("output_dtype is %s, the zero point is %s", d, zp.Type)
+			n.Fail("output_dtype is %s, but the zero point is %s", d, zp.Type)
 		}
 		d = zp.Type.DType
 	}
 	if !d.IsInt() && !d.IsSmallFloat() || d == dtype.F8E8M0 {
-		n.Fail("the result would be %s, which is no type to quantise to", d)
+		n.Fail("the result would be %s, to which nothing can be quantised", d)
 	}
 	compute := scale.Type.DType
 	if code := n.Int("precision", 0); code != 0 {
@@ -168,10 +168,10 @@ func importDequantize(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 		to = typeCode(n, "output_dtype", code)
 	}
 	if !to.IsFloat() || to.IsSmallFloat() {
-		n.Fail("the result would be %s: want f32, f16 or bf16", to)
+		n.Fail("the result would be %s, but must be f32, f16 or bf16", to)
 	}
 	if zp != nil && zp.Type.DType != x.Type.DType {
-		n.Fail("operand 0 is %s, the zero point is %s: element types must agree", x.Type, zp.Type)
+		n.Fail("operand 0 is %s, but the zero point is %s: their element types must be equal", x.Type, zp.Type)
 	}
 	if x.Init != nil && x.Type.Elems() > 1 {
 		w.File.Warn("weights that the file stores as %s stay as they are; to train them, export the float weights in front of "+
@@ -191,7 +191,7 @@ func importDequantize(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 func importDynamicQuantize(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	x := w.Value(in[0])
 	if x.Type.DType != dtype.F32 {
-		n.Fail("operand 0 is %s, want f32", x.Type)
+		n.Fail("operand 0 is %s, but must be f32", x.Type)
 	}
 	all := make([]int, len(x.Type.Dims))
 	for i := range all {
@@ -220,7 +220,7 @@ func exactFloat(count int) dtype.DType {
 // centred is x minus its zero point, in float type d. A zero point of one dimension belongs to dim.
 func centred(w *walk.Walker, n *model.Node, x, zp *walk.Val, dim int, d dtype.DType) *ir.Value {
 	if !x.Type.DType.IsInt() && !x.Type.DType.IsSmallFloat() {
-		n.Fail("an operand is %s, want a quantised type", x.Type)
+		n.Fail("an operand is %s, but must be of a quantised type", x.Type)
 	}
 	v := plain(w, x, d)
 	if z := zeroPoint(w, n, zp, x.Type.Dims, dim, 0); z != nil {
@@ -232,7 +232,7 @@ func centred(w *walk.Walker, n *model.Node, x, zp *walk.Val, dim int, d dtype.DT
 // product multiplies matrices of centred integers as MatMul does.
 func product(w *walk.Walker, n *model.Node, a, azp, b, bzp *walk.Val) *ir.Value {
 	if len(a.Type.Dims) < 1 || len(b.Type.Dims) < 1 {
-		n.Fail("operands are %s and %s: want at least one dimension", a.Type, b.Type)
+		n.Fail("operands are %s and %s, but must have at least one dimension", a.Type, b.Type)
 	}
 	d := exactFloat(a.Type.Dims[len(a.Type.Dims)-1])
 	x := centred(w, n, a, azp, max(len(a.Type.Dims)-2, 0), d) // one zero point per row

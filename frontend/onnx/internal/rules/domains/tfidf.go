@@ -26,12 +26,12 @@ type grams struct {
 func importTfIdf(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	b, x := w.B, w.Value(in[0])
 	if d := len(x.Type.Dims); !x.Type.DType.IsInt() || d < 1 || d > 2 {
-		n.Fail("operand 0 is %s, want integers [C] or [B,C]; strings are not supported", x.Type)
+		n.Fail("operand 0 is %s, but must be integers [C] or [B,C]; strings are not supported", x.Type)
 	}
 	width := 0
 	for _, i := range n.Ints("ngram_indexes") {
 		if i < 0 || i >= model.MaxName {
-			n.Fail("ngram_indexes holds %d", i)
+			n.Fail("ngram_indexes holds %d, which is not from 0 to %d", i, model.MaxName-1)
 		}
 		width = max(width, i+1)
 	}
@@ -61,7 +61,7 @@ func importTfIdf(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 func readGrams(n *model.Node) []*grams {
 	pool, counts, index := n.Ints("pool_int64s"), n.Ints("ngram_counts"), n.Ints("ngram_indexes")
 	if pool == nil {
-		n.Fail("has no pool of integers: strings are not supported")
+		n.Fail("attribute pool_int64s is missing: strings are not supported")
 	}
 	least, most := n.Int("min_gram_length", 1), n.Int("max_gram_length", 1)
 	var out []*grams
@@ -129,7 +129,7 @@ func weighGrams(w *walk.Walker, n *model.Node, y *ir.Value) *ir.Value {
 	b, mode := w.B, n.Str("mode", "")
 	weights := n.Floats("weights")
 	if mode != "TF" && mode != "IDF" && mode != "TFIDF" {
-		n.Fail("mode is %q, want TF, IDF or TFIDF", mode)
+		n.Fail("mode is %q, but must be TF, IDF or TFIDF", mode)
 	}
 	if mode == "IDF" {
 		y = ops.Cast(b, ops.Gt(b, y, ops.Zeros(b, y.Type)), dtype.F32)
@@ -138,7 +138,7 @@ func weighGrams(w *walk.Walker, n *model.Node, y *ir.Value) *ir.Value {
 		return y
 	}
 	if len(weights) != y.Type.Dims[1] {
-		n.Fail("has %d weights for %d columns", len(weights), y.Type.Dims[1])
+		n.Fail("it has %d weights for %d columns of the result", len(weights), y.Type.Dims[1])
 	}
 	row := ops.Const(b, ir.Floats(ir.T(dtype.F32, len(weights)), weights...))
 	return ops.Mul(b, y, ops.BroadcastTo(b, row, y.Type.Dims))

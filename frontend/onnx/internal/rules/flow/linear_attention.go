@@ -25,7 +25,7 @@ func importFlexAttention(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 	a := &layers.Attention{W: w, N: n, Left: -1, Right: -1, Output: -1}
 	a.Q, a.K, a.V = w.Value(in[0]), w.Value(in[1]), w.Value(in[2])
 	if len(in[0].Type.Dims) != 4 || len(in[1].Type.Dims) != 4 || len(in[2].Type.Dims) != 4 {
-		n.Fail("operands are %s, %s and %s: want four dimensions", in[0].Type, in[1].Type, in[2].Type)
+		n.Fail("operands are %s, %s and %s, but must have four dimensions", in[0].Type, in[1].Type, in[2].Type)
 	}
 	a.Check()
 	a.Scale = n.Float("scale", 1/math.Sqrt(float64(max(a.Q.Type.Dims[3], 1))))
@@ -56,11 +56,11 @@ func modify(w *walk.Walker, n *model.Node, attr string, x *ir.Value) *ir.Value {
 	}
 	g := w.Body(n, attr)
 	if len(g.In) != 1 || len(g.Out) != 1 {
-		n.Fail("%s has %d inputs and %d results, want one of each", attr, len(g.In), len(g.Out))
+		n.Fail("graph %s has %d inputs and %d results, but must have one of each", attr, len(g.In), len(g.Out))
 	}
 	y := w.Call(g, nil, walk.Results(x)...)
 	if y[0].IsSeq || !y[0].Type.Equal(x.Type) {
-		n.Fail("%s gives %s, want %s", attr, y[0].Type, x.Type)
+		n.Fail("graph %s gives %s, but must give %s", attr, y[0].Type, x.Type)
 	}
 	return w.Value(y[0])
 }
@@ -71,7 +71,7 @@ func importCausalConv(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	b, t := w.B, in[0].Type.DType
 	d, k := in[0].Type.Dims, in[1].Type.Dims
 	if len(d) != 3 || len(k) != 3 || k[0] != d[1] || k[1] != 1 || k[2] < 1 || !t.IsFloat() || in[1].Type.DType != t {
-		n.Fail("operands are %s and %s: want [N,C,L] and [C,1,K]", in[0].Type, in[1].Type)
+		n.Fail("operands are %s and %s, but must be [N,C,L] and [C,1,K]", in[0].Type, in[1].Type)
 	}
 	in = slices.Concat(in, make([]*walk.Val, 4-len(in)))
 	x := w.Value(in[0])
@@ -79,7 +79,7 @@ func importCausalConv(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	case in[3] == nil:
 		x = ops.Pad(b, x, []int{0, 0, k[2] - 1}, make([]int, 3), nil, 0)
 	case !in[3].Type.Equal(state):
-		n.Fail("the past state is %s, want %s", in[3].Type, state)
+		n.Fail("the past state is %s, but must be %s", in[3].Type, state)
 	case k[2] > 1:
 		x = ops.Concat(b, 2, w.Value(in[3]), x)
 	}
@@ -90,7 +90,7 @@ func importCausalConv(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	var bias *ir.Value
 	if in[2] != nil {
 		if !in[2].Type.Equal(ir.T(t, d[1])) {
-			n.Fail("the bias is %s, want %s", in[2].Type, ir.T(t, d[1]))
+			n.Fail("the bias is %s, but must be %s", in[2].Type, ir.T(t, d[1]))
 		}
 		bias = ops.Cast(b, w.Value(in[2]), compute)
 	}
@@ -101,7 +101,7 @@ func importCausalConv(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	case "silu", "swish":
 		y = ops.Silu(b, y)
 	default:
-		n.Fail("activation %q is none of none, silu and swish", act)
+		n.Fail("activation is %q, but must be none, silu or swish", act)
 	}
 	return walk.Results(ops.Cast(b, y, t), ops.SliceDim(b, x, 2, d[2], k[2]-1))
 }
@@ -141,7 +141,7 @@ func newRecurrence(w *walk.Walker, n *model.Node, in []*walk.Val) *recurrence {
 	b, t := w.B, in[0].Type.DType
 	hq, hkv := n.Int("q_num_heads", 0), n.Int("kv_num_heads", 0)
 	if hq < 1 || hkv < 1 || hq%hkv != 0 {
-		n.Fail("%d query heads and %d key heads", hq, hkv)
+		n.Fail("q_num_heads is %d, but must be a multiple of kv_num_heads, %d", hq, hkv)
 	}
 	compute := dtype.F32
 	if t == dtype.F64 {
@@ -155,25 +155,25 @@ func newRecurrence(w *walk.Walker, n *model.Node, in []*walk.Val) *recurrence {
 	r.batch, r.time = d[0], d[2]
 	kd, vd := r.k.Type.Dims, r.v.Type.Dims
 	if !slices.Equal(kd, []int{d[0], hkv, d[2], d[3]}) || !slices.Equal(vd[:3], kd[:3]) {
-		n.Fail("queries are %s, keys %s and values %s", in[0].Type, in[1].Type, in[2].Type)
+		n.Fail("queries are %s, keys %s and values %s, which do not fit together", in[0].Type, in[1].Type, in[2].Type)
 	}
 	if r.scale == 0 {
 		r.scale = 1 / math.Sqrt(float64(max(d[3], 1)))
 	}
 	rule := n.Str("update_rule", "gated_delta")
 	if !slices.Contains([]string{"linear", "gated", "delta", "gated_delta"}, rule) {
-		n.Fail("update_rule %q is none of linear, gated, delta and gated_delta", rule)
+		n.Fail("update_rule is %q, but must be linear, gated, delta or gated_delta", rule)
 	}
 	if gated := rule == "gated" || rule == "gated_delta"; gated != (in[4] != nil) {
-		n.Fail("update_rule %q and a decay: one needs the other", rule)
+		n.Fail("update_rule is %q: a decay must be given with gated and gated_delta, and with no other rule", rule)
 	}
 	if delta := rule == "delta" || rule == "gated_delta"; delta != (in[5] != nil) {
-		n.Fail("update_rule %q and a beta: one needs the other", rule)
+		n.Fail("update_rule is %q: a beta must be given with delta and gated_delta, and with no other rule", rule)
 	}
 	part := func(i int, sizes ...int) *ir.Value { // [B,T,h] or [B,T,h*K] as [B,h,T,1|K]
 		x := in[i].Type.Dims
 		if len(x) != 3 || x[0] != d[0] || x[1] != d[2] || !slices.Contains(sizes, x[2]) {
-			n.Fail("operand %d is %s, want [%d,%d,%v]", i, in[i].Type, d[0], d[2], sizes)
+			n.Fail("operand %d is %s, but must be [%d,%d,%v]", i, in[i].Type, d[0], d[2], sizes)
 		}
 		return heads(i, min(x[2], hkv))
 	}
@@ -185,7 +185,7 @@ func newRecurrence(w *walk.Walker, n *model.Node, in []*walk.Val) *recurrence {
 	}
 	if in[3] != nil {
 		if want := []int{d[0], hkv, d[3], vd[3]}; !slices.Equal(in[3].Type.Dims, want) {
-			n.Fail("the past state is %s, want %v", in[3].Type, want)
+			n.Fail("the past state is %s, but must have dims %v", in[3].Type, want)
 		}
 		r.state = ops.Cast(b, w.Value(in[3]), compute)
 	}
@@ -239,7 +239,7 @@ func (r *recurrence) together() (out, state *ir.Value) {
 func (r *recurrence) unroll() (out, state *ir.Value) {
 	b := r.w.B
 	if r.time < 1 || r.time > maxUnroll {
-		r.n.Fail("%d positions; 1 to %d can be unrolled", r.time, maxUnroll)
+		r.n.Fail("there are %d positions, but only 1 to %d can be unrolled", r.time, maxUnroll)
 	}
 	kd, vd := r.k.Type.Dims, r.v.Type.Dims
 	dims := []int{r.batch, kd[1], kd[3], vd[3]}

@@ -12,6 +12,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 var loopRows = []walk.Row{
@@ -36,7 +37,7 @@ func importIf(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	yes := w.Call(w.Body(n, "then_branch"), walk.NewGate(cond))
 	no := w.Call(w.Body(n, "else_branch"), walk.NewGate(ops.Not(w.B, cond)))
 	if len(yes) != len(no) {
-		n.Fail("its branches have %d and %d results", len(yes), len(no))
+		n.Fail("its branches have %d and %d results, but must have equally many", len(yes), len(no))
 	}
 	out := make([]*walk.Val, len(yes))
 	for i := range out {
@@ -62,7 +63,7 @@ type loop struct {
 // all steps are computed, none after the last one counts.
 func importLoop(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	if len(n.In) < 2 {
-		n.Fail("has %d inputs: want a trip count, a condition (each may be left out) and the carried values", len(n.In))
+		n.Fail("it has %s, but must have a trip count, a condition (each may be left out) and the carried values", printable.Count(len(n.In), "input"))
 	}
 	l := &loop{w: w, n: n, body: w.Body(n, "body"), carried: append([]*walk.Val{}, in[2:]...), start: len(w.B.F.Ops)}
 	for i, x := range l.carried {
@@ -139,7 +140,7 @@ func (l *loop) step(i int64) {
 // Bound fails when a node has been unrolled into too many operations.
 func Bound(w *walk.Walker, n *model.Node, start int) {
 	if got := len(w.B.F.Ops) - start; got > walk.MaxUnrolledOps {
-		n.Fail("unrolled, it comes to more than %d operations", walk.MaxUnrolledOps)
+		n.Fail("it comes to more than %d operations when unrolled", walk.MaxUnrolledOps)
 	}
 }
 
@@ -151,7 +152,7 @@ func stack(w *walk.Walker, n *model.Node, parts []*walk.Val, axis int, declared 
 	first := parts[0]
 	for _, p := range parts {
 		if p.IsSeq || p.None || !p.Type.Equal(first.Type) {
-			n.Fail("%s and %s do not stack: all must be of one type", walk.Describe(first), walk.Describe(p))
+			n.Fail("%s and %s cannot be stacked: all must be of one type", walk.Describe(first), walk.Describe(p))
 		}
 	}
 	axis = n.Dim(axis, len(first.Type.Dims)+1)
@@ -175,13 +176,13 @@ func emptyStack(n *model.Node, axis int, declared *onnxpb.TypeProto) *walk.Val {
 	tt := declared.GetTensorType()
 	d, err := model.DTypeOf(tt.GetElemType())
 	if err != nil || tt.GetShape() == nil {
-		n.Fail("takes no step, and its body does not declare the type of a scan output")
+		n.Fail("the loop takes no step, and its body does not declare the type of a scan output")
 	}
 	t := ir.Type{DType: d}
 	for _, dim := range tt.Shape.Dim {
 		size, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue)
 		if !ok || size.DimValue < 0 || size.DimValue > model.MaxDim {
-			n.Fail("takes no step, and its body does not declare the size of a scan output")
+			n.Fail("the loop takes no step, and its body does not declare the size of a scan output")
 		}
 		t.Dims = append(t.Dims, int(size.DimValue))
 	}
@@ -218,14 +219,14 @@ func newScan(w *walk.Walker, n *model.Node, operands int) *scanSpec {
 	scanned := n.Int("num_scan_inputs", 0)
 	s.states = operands - scanned
 	if scanned < 1 || s.states < 0 || len(s.body.In) != operands || len(s.body.Out) < s.states {
-		n.Fail("has %d operands, %d of them scanned, and a body of %d inputs and %d results", operands, scanned,
+		n.Fail("it has %d inputs, %d of them scanned, which do not fit a body of %d inputs and %d results", operands, scanned,
 			len(s.body.In), len(s.body.Out))
 	}
 	flags := func(attr string, count int) []bool {
 		out := make([]bool, count)
 		for i, f := range n.Ints(attr) {
 			if i >= count || f != 0 && f != 1 {
-				n.Fail("%s %v for %d values", attr, n.Ints(attr), count)
+				n.Fail("%s is %v, which does not fit %d values", attr, n.Ints(attr), count)
 			}
 			out[i] = f == 1
 		}
@@ -234,7 +235,7 @@ func newScan(w *walk.Walker, n *model.Node, operands int) *scanSpec {
 	axes := func(attr string, count int) []int {
 		out := make([]int, count)
 		if copy(out, n.Ints(attr)); len(n.Ints(attr)) > count {
-			n.Fail("%s %v for %d values", attr, n.Ints(attr), count)
+			n.Fail("%s is %v, which does not fit %d values", attr, n.Ints(attr), count)
 		}
 		return out
 	}
@@ -291,7 +292,7 @@ func importScan(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		s.inAxes[k] = n.Dim(s.inAxes[k], len(x.Type.Dims))
 		size := x.Type.Dims[s.inAxes[k]]
 		if steps >= 0 && size != steps {
-			n.Fail("scans dimensions of %d and %d", steps, size)
+			n.Fail("it scans dimensions of different sizes, %d and %d", steps, size)
 		}
 		steps = size
 	}
@@ -306,14 +307,14 @@ func importScan(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 // sequence lengths may cut the steps of each sample short; what lies beyond them is zero.
 func importScan8(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	if len(in) < 2 {
-		n.Fail("has %d inputs", len(in))
+		n.Fail("it has %s, but needs at least 2", printable.Count(len(in), "input"))
 	}
 	lens := arrays.MustKnow(w, n, in, 0)
 	in = in[1:]
 	s := newScan(w, n, len(in))
 	batch, steps := s.sizes(n, in)
 	if lens != nil && len(fold.Ints(n, lens)) != batch {
-		n.Fail("%d sequence lengths for a batch of %d", len(lens.I), batch)
+		n.Fail("there are %d sequence lengths for a batch of %d", len(lens.I), batch)
 	}
 	results, start := make([][]*walk.Val, len(s.body.Out)), len(w.B.F.Ops) // of each sample
 	for sample := range batch {
@@ -322,7 +323,7 @@ func importScan8(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		count := steps
 		if lens != nil {
 			if count = int(lens.I[sample]); count < 0 || count > steps {
-				n.Fail("a sequence length of %d; there are %d steps", count, steps)
+				n.Fail("a sequence length is %d, but there are %d steps", count, steps)
 			}
 		}
 		var args []*walk.Val

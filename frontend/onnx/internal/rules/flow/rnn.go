@@ -42,7 +42,7 @@ func newRecurrent(w *walk.Walker, n *model.Node, in []*walk.Val, gates int) *rec
 	r := &recurrent{w: w, n: n, in: in, gates: gates, layout: n.Int("layout", 0), hidden: n.Int("hidden_size", 0)}
 	d := in[0].Type.Dims
 	if len(d) != 3 || !in[0].Type.DType.IsFloat() {
-		n.Fail("operand 0 is %s: want [time,batch,features]", in[0].Type)
+		n.Fail("operand 0 is %s, but must be [time,batch,features]", in[0].Type)
 	}
 	r.x = w.Value(in[0])
 	if r.layout == 1 {
@@ -57,18 +57,18 @@ func newRecurrent(w *walk.Walker, n *model.Node, in []*walk.Val, gates int) *rec
 	case "bidirectional":
 		r.backward = []bool{false, true}
 	default:
-		n.Fail("direction %q", dir)
+		n.Fail("direction is %q, but must be forward, reverse or bidirectional", dir)
 	}
 	r.dirs = len(r.backward)
 	if r.hidden == 0 && len(in[2].Type.Dims) == 3 {
 		r.hidden = in[2].Type.Dims[2]
 	}
 	if r.time < 1 || r.time > maxUnroll {
-		n.Fail("%d time steps; 1 to %d can be unrolled", r.time, maxUnroll)
+		n.Fail("there are %d time steps, but only 1 to %d can be unrolled", r.time, maxUnroll)
 	}
 	want := func(i int, dims ...int) {
 		if i < len(in) && in[i] != nil && !slices.Equal(in[i].Type.Dims, dims) {
-			n.Fail("operand %d is %s, want %v", i, in[i].Type, dims)
+			n.Fail("operand %d is %s, but must have dims %v", i, in[i].Type, dims)
 		}
 	}
 	want(1, r.dirs, gates*r.hidden, r.x.Type.Dims[2])
@@ -79,7 +79,7 @@ func newRecurrent(w *walk.Walker, n *model.Node, in []*walk.Val, gates int) *rec
 	}
 	r.clip = n.Float("clip", 0)
 	if r.clip < 0 {
-		n.Fail("clip is %g", r.clip)
+		n.Fail("clip is %g, but must not be negative", r.clip)
 	}
 	r.acts = activations(n, r.dirs, map[int][]string{1: {"Tanh"}, 3: {"Sigmoid", "Tanh"}, 4: {"Sigmoid", "Tanh", "Tanh"}}[gates])
 	return r
@@ -106,7 +106,7 @@ func (r *recurrent) initial(i, d int) *ir.Value {
 		v = ops.Transpose(r.w.B, v, []int{1, 0, 2})
 	}
 	if !slices.Equal(v.Type.Dims, []int{r.dirs, r.batch, r.hidden}) {
-		r.n.Fail("operand %d is %s, want %v", i, v.Type, []int{r.dirs, r.batch, r.hidden})
+		r.n.Fail("operand %d is %s, but must have dims %v", i, v.Type, []int{r.dirs, r.batch, r.hidden})
 	}
 	return ops.Reshape(r.w.B, ops.SliceDim(r.w.B, v, 0, d, 1), t.Dims)
 }
@@ -211,7 +211,7 @@ func (r *recurrent) step(c *cell, t int) *ir.Value {
 func importLSTM(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	r, b := newRecurrent(w, n, in, 4), w.B
 	if len(in) > 7 && in[7] != nil && !slices.Equal(in[7].Type.Dims, []int{r.dirs, 3 * r.hidden}) {
-		n.Fail("operand 7 is %s, want %v", in[7].Type, []int{r.dirs, 3 * r.hidden})
+		n.Fail("operand 7 is %s, but must have dims %v", in[7].Type, []int{r.dirs, 3 * r.hidden})
 	}
 	coupled := n.Int("input_forget", 0) != 0
 	return r.unroll(func(d int) *cell {

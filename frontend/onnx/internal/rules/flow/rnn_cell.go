@@ -73,7 +73,7 @@ func activations(n *model.Node, dirs int, usual []string) [][]activation {
 		}
 	}
 	if len(names) != dirs*len(usual) {
-		n.Fail("%d activations; %d directions have %d each", len(names), dirs, len(usual))
+		n.Fail("there are %d activations, but %d directions need %d each", len(names), dirs, len(usual))
 	}
 	alphas, betas := n.Floats("activation_alpha"), n.Floats("activation_beta")
 	take := func(from *[]float64, def float64) float64 {
@@ -123,12 +123,12 @@ func (r *recurrent) readLens(x *walk.Val) {
 		return
 	}
 	if !x.Type.DType.IsInt() || len(x.Type.Dims) != 1 || x.Type.Dims[0] != r.batch {
-		r.n.Fail("the sequence lengths are %s, want i32[%d]", x.Type, r.batch)
+		r.n.Fail("the sequence lengths are %s, but must be i32[%d]", x.Type, r.batch)
 	}
 	if a := r.w.Array(x); a != nil {
 		for _, l := range a.I {
 			if l < 0 || l > int64(r.time) {
-				r.n.Fail("a sequence length of %d; there are %d time steps", l, r.time)
+				r.n.Fail("a sequence length is %d, but there are %d time steps", l, r.time)
 			}
 		}
 	}

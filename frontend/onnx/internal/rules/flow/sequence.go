@@ -18,7 +18,7 @@ var sequenceRows = []walk.Row{
 	{Op: "SequenceConstruct", Since: 11, Min: 1, Max: -1, Seq: true, Rule: func(_ *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		for i, x := range in {
 			if x.IsSeq || x.None {
-				n.Fail("operand %d is %s, want a tensor", i, walk.Describe(x))
+				n.Fail("operand %d is %s, but must be a tensor", i, walk.Describe(x))
 			}
 		}
 		return []*walk.Val{{IsSeq: true, Seq: in}}
@@ -61,7 +61,7 @@ var sequenceRows = []walk.Row{
 // sequence is the elements of a sequence operand.
 func sequence(n *model.Node, x *walk.Val) []*walk.Val {
 	if !x.IsSeq {
-		n.Fail("operand is %s, want a sequence", walk.Describe(x))
+		n.Fail("the operand is %s, but must be a sequence", walk.Describe(x))
 	}
 	return x.Seq
 }
@@ -75,7 +75,7 @@ func position(w *walk.Walker, n *model.Node, in []*walk.Val, i, def, size int) i
 		}
 	}
 	if at < 0 || at >= size {
-		n.Fail("position %d is outside a sequence of %d", at, size)
+		n.Fail("position %d is outside a sequence of length %d", at, size)
 	}
 	return at
 }
@@ -101,7 +101,7 @@ func importSequenceInsert(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk
 		}
 	}
 	if at < 0 || at > len(seq) || len(seq) >= model.MaxName {
-		n.Fail("position %d in a sequence of %d", at, len(seq))
+		n.Fail("nothing can be inserted at position %d of a sequence of length %d", at, len(seq))
 	}
 	return []*walk.Val{{IsSeq: true, Seq: slices.Insert(slices.Clone(seq), at, in[1])}}
 }
@@ -124,7 +124,7 @@ func importSequenceMap(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Va
 			case !x.IsSeq:
 				args[k] = x
 			case len(x.Seq) != size:
-				n.Fail("operand %d is a sequence of %d, the first one has %d", k, len(x.Seq), size)
+				n.Fail("operand %d is a sequence of length %d, but the first one has length %d", k, len(x.Seq), size)
 			default:
 				args[k] = x.Seq[i]
 			}
@@ -145,13 +145,13 @@ func importSplitToSequence(w *walk.Walker, n *model.Node, in []*walk.Val) []*wal
 	switch s := arrays.MustKnow(w, n, in, 1); {
 	case s == nil:
 		if d[axis] > model.MaxName {
-			n.Fail("splits a dimension of %d into single elements", d[axis])
+			n.Fail("a dimension of size %d has too many elements to split into single ones", d[axis])
 		}
 		sizes, drop = slices.Repeat([]int{1}, d[axis]), n.Int("keepdims", 1) == 0
 	case len(s.Type.Dims) == 0:
 		size := fold.Int(n, s)
 		if size < 1 || d[axis]/size > model.MaxName {
-			n.Fail("splits a dimension of %d into parts of %d", d[axis], size)
+			n.Fail("a dimension of size %d cannot be split into parts of %d: a part must be at least 1, and there are too many if it is small", d[axis], size)
 		}
 		for left := d[axis]; left > 0; left -= size {
 			sizes = append(sizes, min(size, left))
@@ -211,7 +211,7 @@ func importConcatFromSequence(w *walk.Walker, n *model.Node, in []*walk.Val) []*
 	var xs []*ir.Value
 	for _, x := range seq {
 		if x.IsSeq || x.None || len(x.Type.Dims) != rank {
-			n.Fail("the sequence holds %s and %s", walk.Describe(seq[0]), walk.Describe(x))
+			n.Fail("the sequence holds %s and %s, which cannot be joined", walk.Describe(seq[0]), walk.Describe(x))
 		}
 		if x.Type.Dims[axis] > 0 {
 			xs = append(xs, w.Value(x))

@@ -37,10 +37,10 @@ func newUpdate(w *walk.Walker, n *model.Node, in []*walk.Val, kinds int) *update
 	u := &update{w: w, n: n, b: w.B, rate: in[0], count: in[1]}
 	rest := in[2:]
 	if slices.Contains(in, nil) || len(rest) == 0 || len(rest)%kinds != 0 {
-		n.Fail("has %d inputs: want a learning rate, a step count and %d for each tensor", len(in), kinds)
+		n.Fail("it has %d inputs, but must have a learning rate, a step count and %d for each tensor", len(in), kinds)
 	}
 	if u.rate.Type.Elems() != 1 || u.count.Type.Elems() != 1 || !u.rate.Type.DType.IsFloat() {
-		n.Fail("the learning rate is %s and the step count %s: want scalars", u.rate.Type, u.count.Type)
+		n.Fail("the learning rate is %s and the step count %s, but must be scalars", u.rate.Type, u.count.Type)
 	}
 	tensors := len(rest) / kinds
 	for i := range tensors {
@@ -48,7 +48,7 @@ func newUpdate(w *walk.Walker, n *model.Node, in []*walk.Val, kinds int) *update
 		for k := range kinds {
 			x := rest[k*tensors+i]
 			if !x.Type.Equal(rest[i].Type) || !x.Type.DType.IsFloat() {
-				n.Fail("operand %d is %s, the tensor it belongs to is %s", 2+k*tensors+i, x.Type, rest[i].Type)
+				n.Fail("operand %d is %s, but the tensor it belongs to is %s", 2+k*tensors+i, x.Type, rest[i].Type)
 			}
 			of = append(of, w.Value(x))
 		}
@@ -146,7 +146,7 @@ func importMomentum(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	}
 	alpha, mode := n.Float("alpha", 0), n.Str("mode", "")
 	if mode != "standard" && mode != "nesterov" {
-		n.Fail("mode %q: want standard or nesterov", mode)
+		n.Fail("mode is %q, but must be standard or nesterov", mode)
 	}
 	one := ops.Full(b, ir.T(wide), 1)
 	beta := ops.Where(b, u.positive(), ops.MulScalar(b, one, n.Float("beta", 0)), one)
@@ -192,13 +192,13 @@ func gradientNames(n *model.Node) *gradientOf {
 func importGradient(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	g := gradientNames(n)
 	if len(g.xs) == 0 || g.y == "" || len(in) != len(g.xs)+len(g.zs) {
-		n.Fail("has %d inputs, %d names in xs, %d in zs and y = %q", len(in), len(g.xs), len(g.zs), g.y)
+		n.Fail("it has %d inputs, %d names in xs, %d in zs and y %q, which do not fit together", len(in), len(g.xs), len(g.zs), g.y)
 	}
 	start, xs := len(w.B.F.Ops), make([]*ir.Value, len(g.xs))
 	same := true
 	for i, x := range in {
 		if x == nil || x.IsSeq || x.None {
-			n.Fail("input %d is no tensor", i)
+			n.Fail("input %d is not a tensor", i)
 		}
 		if i < len(g.xs) {
 			if !x.Type.DType.IsFloat() {
@@ -216,7 +216,7 @@ func importGradient(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		y = again(w, g, in, xs)
 	}
 	if y == nil || y.IsSeq || y.None || !y.Type.DType.IsFloat() {
-		n.Fail("y, %q, is no float tensor that comes before this node", g.y)
+		n.Fail("y is %q, which is not a float tensor that comes before this node", g.y)
 	}
 	return walk.Results(differentiate(w, n, xs, w.Value(y), start)...)
 }

@@ -42,7 +42,7 @@ var activationRows = []walk.Row{
 	}},
 	{Op: "SwiGLU", Since: 28, Min: 2, Max: 2, Rule: func(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		if !in[0].Type.Equal(in[1].Type) {
-			n.Fail("the gate is %s, the value %s: want equal types", in[0].Type, in[1].Type)
+			n.Fail("the gate is %s and the value %s, but both must have the same type", in[0].Type, in[1].Type)
 		}
 		return walk.Results(ops.Mul(w.B, swish(w.B, w.Value(in[0]), n.Float("alpha", 1)), w.Value(in[1])))
 	}},
@@ -52,7 +52,7 @@ var activationRows = []walk.Row{
 	{Op: "Det", Since: 11, Min: 1, Max: 1, Rule: func(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		d := in[0].Type.Dims
 		if len(d) < 2 || d[len(d)-1] != d[len(d)-2] {
-			n.Fail("operand 0 is %s: want square matrices", in[0].Type)
+			n.Fail("operand 0 is %s, but must be square matrices", in[0].Type)
 		}
 		return walk.Results(ops.Det(w.B, w.Value(in[0])))
 	}},
@@ -183,7 +183,7 @@ func hardmax(b *ir.Builder, x *ir.Value, dim int) *ir.Value {
 func importLRN(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	x, d, size := w.Value(in[0]), in[0].Type.Dims, n.Int("size", 0)
 	if len(d) < 2 || size < 1 || size > maxWindow {
-		n.Fail("a window of %d channels (1 to %d) of %s", size, maxWindow, in[0].Type)
+		n.Fail("size is %d, but must be from 1 to %d, and operand 0 is %s, which needs channels", size, maxWindow, in[0].Type)
 	}
 	low, high := make([]int, len(d)), make([]int, len(d))
 	low[1], high[1] = (size-1)/2, size/2

@@ -42,10 +42,10 @@ func (a *Attention) Sizes() (batch, heads, sq, sk int) {
 func (a *Attention) Check() {
 	dq, dk, dv := a.Q.Type.Dims, a.K.Type.Dims, a.V.Type.Dims
 	if dq[0] != dk[0] || dk[0] != dv[0] || dk[1] != dv[1] || dk[2] != dv[2] || dq[3] != dk[3] || dk[1] < 1 || dq[1]%dk[1] != 0 {
-		a.N.Fail("queries %v, keys %v and values %v do not fit", dq, dk, dv)
+		a.N.Fail("queries of dims %v, keys of dims %v and values of dims %v do not fit together", dq, dk, dv)
 	}
 	if t := a.Q.Type.DType; !t.IsFloat() || a.K.Type.DType != t || a.V.Type.DType != t {
-		a.N.Fail("queries are %s, keys %s and values %s: want one float type", t, a.K.Type.DType, a.V.Type.DType)
+		a.N.Fail("queries are %s, keys %s and values %s, but must all be of one float type", t, a.K.Type.DType, a.V.Type.DType)
 	}
 }
 
@@ -206,7 +206,7 @@ func (a *Attention) setBias(x *walk.Val) {
 	m := a.W.Value(x)
 	r := len(m.Type.Dims)
 	if r > 4 || r > 0 && m.Type.Dims[r-1] > sk || m.Type.DType != dtype.Bool && m.Type.DType != t {
-		a.N.Fail("the mask is %s for queries %v and keys %v", x.Type, a.Q.Type, a.K.Type)
+		a.N.Fail("the mask is %s, which does not fit queries %s and keys %s", x.Type, a.Q.Type, a.K.Type)
 	}
 	if r == 0 {
 		m, r = ops.Expand(b, ops.Reshape(b, m, []int{1}), []int{sk}), 1
@@ -220,7 +220,7 @@ func (a *Attention) setBias(x *walk.Val) {
 		m = ops.Pad(b, m, make([]int, 4), []int{0, 0, 0, short}, nil, math.Inf(-1))
 	}
 	if d, ok := fold.Broadcast(m.Type.Dims, []int{batch, heads, sq, sk}); !ok || !slices.Equal(d, []int{batch, heads, sq, sk}) {
-		a.N.Fail("the mask is %s for queries %v and keys %v", x.Type, a.Q.Type, a.K.Type)
+		a.N.Fail("the mask is %s, which does not fit queries %s and keys %s", x.Type, a.Q.Type, a.K.Type)
 	}
 	a.Bias = m
 }
@@ -229,7 +229,7 @@ func (a *Attention) setBias(x *walk.Val) {
 func (a *Attention) setValid(x *walk.Val) {
 	batch, _, _, _ := a.Sizes()
 	if !x.Type.DType.IsInt() || !slices.Equal(x.Type.Dims, []int{batch}) {
-		a.N.Fail("the lengths of keys are %s: want integers [%d]", x.Type, batch)
+		a.N.Fail("the lengths of keys are %s, but must be integers [%d]", x.Type, batch)
 	}
 	a.valid = a.W.Value(x)
 	if x.Type.DType != dtype.I64 {
@@ -241,7 +241,7 @@ func (a *Attention) setValid(x *walk.Val) {
 func SplitHeads(w *walk.Walker, n *model.Node, v *ir.Value, heads int) *ir.Value {
 	d := v.Type.Dims
 	if len(d) != 3 || heads < 1 || heads > max(d[2], 1) || d[2]%heads != 0 {
-		n.Fail("%d heads of %s", heads, v.Type)
+		n.Fail("%s cannot be split into %d heads: it needs three dimensions, the last a multiple of the heads", v.Type, heads)
 	}
 	return ops.Transpose(w.B, ops.Reshape(w.B, v, []int{d[0], d[1], heads, d[2] / heads}), []int{0, 2, 1, 3})
 }

@@ -24,7 +24,7 @@ func heads(w *walk.Walker, n *model.Node, x *walk.Val, attr string) *ir.Value {
 		return v
 	}
 	if len(x.Type.Dims) != 3 {
-		n.Fail("operand is %s: want three or four dimensions", x.Type)
+		n.Fail("the operand is %s, but must have three or four dimensions", x.Type)
 	}
 	return SplitHeads(w, n, v, n.Int(attr, 0))
 }
@@ -37,12 +37,12 @@ func importAttention(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 	a.Q, a.K, a.V = heads(w, n, in[0], "q_num_heads"), heads(w, n, in[1], "kv_num_heads"), heads(w, n, in[2], "kv_num_heads")
 	in = slices.Concat(in, make([]*walk.Val, 7-len(in)))
 	if (in[4] == nil) != (in[5] == nil) || in[4] != nil && in[6] != nil {
-		n.Fail("past keys and values come together, and without nonpad_kv_seqlen")
+		n.Fail("past keys and past values must be given together, and without nonpad_kv_seqlen")
 	}
 	if in[4] != nil {
 		pk, pv := w.Value(in[4]), w.Value(in[5])
 		if len(pk.Type.Dims) != 4 || len(pv.Type.Dims) != 4 {
-			n.Fail("past keys are %s, past values %s: want four dimensions", in[4].Type, in[5].Type)
+			n.Fail("past keys are %s and past values %s, but must have four dimensions", in[4].Type, in[5].Type)
 		}
 		a.Offset = pk.Type.Dims[2]
 		a.K, a.V = ops.Concat(b, 2, pk, a.K), ops.Concat(b, 2, pv, a.V)
@@ -59,13 +59,13 @@ func importAttention(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 	if n.Opset >= 25 {
 		a.Left, a.Right = n.Int("left_window_size", -1), n.Int("right_window_size", -1)
 		if a.Left < -1 || a.Right < -1 {
-			n.Fail("windows of %d and %d keys: want -1 or a size", a.Left, a.Right)
+			n.Fail("left_window_size is %d and right_window_size %d, but each must be -1 (no bound) or a number of keys", a.Left, a.Right)
 		}
 	}
 	a.Precision = SoftmaxPrecision(n, a.Q.Type.DType)
 	if n.Wants(3) {
 		if a.Output = n.Int("qk_matmul_output_mode", 0); a.Output < 0 || a.Output > 3 {
-			n.Fail("qk_matmul_output_mode %d is none of 0 to 3", a.Output)
+			n.Fail("qk_matmul_output_mode is %d, but must be from 0 to 3", a.Output)
 		}
 	}
 	k, v := a.K, a.V
@@ -83,7 +83,7 @@ func SoftmaxPrecision(n *model.Node, def dtype.DType) dtype.DType {
 	}
 	d, err := model.DTypeOf(int32(n.Int("softmax_precision", 0)))
 	if err != nil || !d.IsFloat() {
-		n.Fail("softmax_precision %d is no float type", n.Int("softmax_precision", 0))
+		n.Fail("softmax_precision %d is not a supported float type", n.Int("softmax_precision", 0))
 	}
 	return d
 }
@@ -111,7 +111,7 @@ func Rotated(n *model.Node, width int) int {
 		size = width
 	}
 	if size < 2 || size > width || size%2 != 0 {
-		n.Fail("rotary_embedding_dim %d of %d", size, width)
+		n.Fail("rotary_embedding_dim is %d, but must be even and from 2 to the size of a head, %d", size, width)
 	}
 	return size
 }
@@ -148,12 +148,12 @@ func Angles(w *walk.Walker, n *model.Node, cache, place *ir.Value, dims []int, h
 	b := w.B
 	if place != nil {
 		if len(cache.Type.Dims) != 2 || !place.Type.DType.IsInt() {
-			n.Fail("a cache of angles is %s, positions are %s: want [positions,%d] and integers", cache.Type, place.Type, half)
+			n.Fail("a cache of angles is %s and positions are %s, but must be [positions,%d] and integers", cache.Type, place.Type, half)
 		}
 		cache = ops.Gather(b, cache, place, 0)
 	}
 	if d := cache.Type.Dims; len(d) != 3 || d[2] < half || d[1] != dims[2] || d[0] != 1 && d[0] != dims[0] {
-		n.Fail("angles are %s for %v", cache.Type, dims)
+		n.Fail("a cache of angles is %s, which does not fit an input of dims %v", cache.Type, dims)
 	}
 	cache = ops.SliceDim(b, cache, 2, 0, half)
 	d := cache.Type.Dims

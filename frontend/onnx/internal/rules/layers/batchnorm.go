@@ -29,12 +29,12 @@ func importBatchNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 	}
 	d := in[0].Type.Dims
 	if len(d) < 2 {
-		n.Fail("operand 0 is %s: want [N,C,…]", in[0].Type)
+		n.Fail("operand 0 is %s, but must be [N,C,…]", in[0].Type)
 	}
 	operands := []*ir.Value{w.Value(in[0])}
 	for _, x := range in[1:5] {
 		if !slices.Equal(x.Type.Dims, d[1:2]) || x.Type.DType != in[0].Type.DType {
-			n.Fail("scale, bias, mean or variance is %s, want %s", x.Type, ir.T(in[0].Type.DType, d[1]))
+			n.Fail("scale, bias, mean or variance is %s, but must be %s", x.Type, ir.T(in[0].Type.DType, d[1]))
 		}
 		operands = append(operands, w.Value(x))
 	}

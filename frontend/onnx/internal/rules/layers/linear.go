@@ -63,7 +63,7 @@ func ImportMatMul(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	x, y := in[0], in[1]
 	dx, dy := x.Type.Dims, y.Type.Dims
 	if len(dx) == 0 || len(dy) == 0 {
-		n.Fail("operands are %s and %s: want at least one dimension", x.Type, y.Type)
+		n.Fail("operands are %s and %s, but must have at least one dimension", x.Type, y.Type)
 	}
 	if len(dx) == 1 {
 		x = walk.Results(ops.Reshape(w.B, w.Value(x), []int{1, dx[0]}))[0]
@@ -98,7 +98,7 @@ func ImportMatMul(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 func ImportGemm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	x, y := w.Value(in[0]), w.Value(in[1])
 	if len(x.Type.Dims) != 2 || len(y.Type.Dims) != 2 {
-		n.Fail("operands are %s and %s: want matrices", in[0].Type, in[1].Type)
+		n.Fail("operands are %s and %s, but must be matrices", in[0].Type, in[1].Type)
 	}
 	transA, transB := n.Int("transA", 0) != 0, n.Int("transB", 0) != 0
 	if u, t := untransposed(y); t {
@@ -139,7 +139,7 @@ func windowOf(n *model.Node, size, kernel []int) window {
 		w.kernel = kernel
 	}
 	if kernel != nil && !slices.Equal(w.kernel, kernel) {
-		n.Fail("kernel_shape %v, but the weight's is %v", w.kernel, kernel)
+		n.Fail("kernel_shape is %v, but that of the weight is %v", w.kernel, kernel)
 	}
 	fill := func(list []int, count, v int) []int {
 		for list == nil || len(list) < count && len(list) == 0 {
@@ -157,7 +157,7 @@ func windowOf(n *model.Node, size, kernel []int) window {
 	}
 	for _, v := range slices.Concat(w.kernel, w.strides, w.dilations, w.pads) {
 		if v < -model.MaxDim || v > model.MaxDim {
-			n.Fail("an attribute is %d", v)
+			n.Fail("a kernel, stride, dilation or pad is %d, which is out of range", v)
 		}
 	}
 	for i := range k {
@@ -172,7 +172,7 @@ func windowOf(n *model.Node, size, kernel []int) window {
 func autoPad(n *model.Node) string {
 	mode := n.Str("auto_pad", "NOTSET")
 	if !slices.Contains([]string{"", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"}, mode) {
-		n.Fail("auto_pad is %q: want NOTSET, VALID, SAME_UPPER or SAME_LOWER", mode)
+		n.Fail("auto_pad is %q, but must be NOTSET, VALID, SAME_UPPER or SAME_LOWER", mode)
 	}
 	return mode
 }
@@ -202,7 +202,7 @@ func (w window) samePads(n *model.Node, size []int) window {
 func spatial(n *model.Node, in []*walk.Val) (x, k []int) {
 	d, e := in[0].Type.Dims, in[1].Type.Dims
 	if len(d) < 3 || len(d) != len(e) {
-		n.Fail("operands are %s and %s: want [N,C,…] and a weight of as many dimensions", in[0].Type, in[1].Type)
+		n.Fail("operands are %s and %s, but must be [N,C,…] and a weight with as many dimensions", in[0].Type, in[1].Type)
 	}
 	return d[2:], e[2:]
 }
@@ -214,7 +214,7 @@ func addBias(w *walk.Walker, n *model.Node, y *ir.Value, in []*walk.Val, i int) 
 	}
 	c := y.Type.Dims[1]
 	if !slices.Equal(in[i].Type.Dims, []int{c}) {
-		n.Fail("bias is %s, want %d values", in[i].Type, c)
+		n.Fail("bias is %s, but must have %d values", in[i].Type, c)
 	}
 	if a := w.Array(in[i]); a != nil && a.F != nil && w.Scans(a) && !slices.ContainsFunc(a.F, func(x float64) bool { return x != 0 }) {
 		return y
@@ -236,7 +236,7 @@ func perChannel(w *walk.Walker, x *walk.Val, dims []int) *ir.Value {
 func groups(n *model.Node) int {
 	g := n.Int("group", 1)
 	if g < 1 {
-		n.Fail("attribute \"group\" is %d: want 1 or more", g)
+		n.Fail("attribute \"group\" is %d, but must be 1 or more", g)
 	}
 	return g
 }
@@ -283,11 +283,11 @@ func importConvTranspose(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.
 	}
 	for i, v := range out {
 		if v < 1 || v > model.MaxDim {
-			n.Fail("result dims %v", out[:i+1])
+			n.Fail("the result would have dims %v, of which the last is not from 1 to %d", out[:i+1], model.MaxDim)
 		}
 	}
 	if _, err := model.Elements(out); err != nil {
-		n.Fail("result dims %v: %v", out, err)
+		n.Fail("the result would have dims %v: %v", out, err)
 	}
 	// What lies beyond the reach of the last window is zero.
 	near, low, high := slices.Clone(out), make([]int, len(out)+2), make([]int, len(out)+2)

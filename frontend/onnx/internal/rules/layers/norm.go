@@ -58,7 +58,7 @@ func importInstanceNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.V
 			"statistics of each sample, as training does", n.Loc.Node)
 	}
 	if len(d) < 3 || !slices.Equal(in[1].Type.Dims, d[1:2]) || !slices.Equal(in[2].Type.Dims, d[1:2]) {
-		n.Fail("operands are %s, %s and %s: want [N,C,…], [C] and [C]", in[0].Type, in[1].Type, in[2].Type)
+		n.Fail("operands are %s, %s and %s, but must be [N,C,…], [C] and [C]", in[0].Type, in[1].Type, in[2].Type)
 	}
 	return Groups(w, n, in, d[1])
 }
@@ -66,12 +66,12 @@ func importInstanceNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.V
 func importGroupNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	d, groups := in[0].Type.Dims, n.Int("num_groups", 0)
 	if len(d) < 2 || groups < 1 || groups > max(d[1], 1) || d[1]%groups != 0 {
-		n.Fail("%d groups of %s", groups, in[0].Type)
+		n.Fail("num_groups is %d, which must divide the channels of operand 0, %s", groups, in[0].Type)
 	}
 	if n.Opset < 21 && groups != d[1] { // one scale a group, later one a channel
 		each := func(x *walk.Val) *walk.Val {
 			if !slices.Equal(x.Type.Dims, []int{groups}) {
-				n.Fail("scale or bias is %s, want %d values", x.Type, groups)
+				n.Fail("scale or bias is %s, but must have %d values", x.Type, groups)
 			}
 			v := ops.Expand(w.B, ops.Reshape(w.B, w.Value(x), []int{groups, 1}), []int{groups, d[1] / groups})
 			return walk.Results(ops.Reshape(w.B, v, d[1:2]))[0]
@@ -79,7 +79,7 @@ func importGroupNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 		in = []*walk.Val{in[0], each(in[1]), each(in[2])}
 	}
 	if !slices.Equal(in[1].Type.Dims, d[1:2]) || !slices.Equal(in[2].Type.Dims, d[1:2]) {
-		n.Fail("scale %s and bias %s: want %d values", in[1].Type, in[2].Type, d[1])
+		n.Fail("scale is %s and bias %s, but must have %d values each", in[1].Type, in[2].Type, d[1])
 	}
 	return Groups(w, n, in, groups)
 }
@@ -88,7 +88,7 @@ func importGroupNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 func Groups(w *walk.Walker, n *model.Node, in []*walk.Val, groups int) []*walk.Val {
 	t, d := in[0].Type.DType, in[0].Type.Dims
 	if in[1].Type.DType != t || in[2].Type.DType != t {
-		n.Fail("operands are %s, %s and %s: want one element type", in[0].Type, in[1].Type, in[2].Type)
+		n.Fail("operands are %s, %s and %s, but must have one element type", in[0].Type, in[1].Type, in[2].Type)
 	}
 	x := ops.Reshape(w.B, Wide(w, w.Value(in[0])), []int{d[0], groups, ir.Product(d[1:]) / groups})
 	y, _, _ := ops.LayerNorm(w.B, x, nil, nil, ops.NormAttrs{Eps: n.Float("epsilon", 1e-5), Dims: 1})
@@ -173,7 +173,7 @@ func importLayerNorm(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 func stash(n *model.Node, b *ir.Builder, v *ir.Value) *ir.Value {
 	d, err := model.DTypeOf(int32(n.Int("stash_type", 1)))
 	if err != nil || !d.IsFloat() {
-		n.Fail("stash_type %d is no float type", n.Int("stash_type", 1))
+		n.Fail("stash_type %d is not a supported float type", n.Int("stash_type", 1))
 	}
 	return ops.Cast(b, v, d)
 }

@@ -35,10 +35,10 @@ var poolRows = []walk.Row{
 func poolWindow(n *model.Node, in []*walk.Val) window {
 	d := in[0].Type.Dims
 	if len(d) < 3 {
-		n.Fail("operand 0 is %s: want [N,C,…]", in[0].Type)
+		n.Fail("operand 0 is %s, but must be [N,C,…]", in[0].Type)
 	}
 	if n.Ints("kernel_shape") == nil {
-		n.Fail("kernel_shape is missing")
+		n.Fail("attribute \"kernel_shape\" is missing")
 	}
 	return windowOf(n, d[2:], nil).samePads(n, d[2:])
 }
@@ -105,7 +105,7 @@ func power(n *model.Node) float64 {
 		p = float64(n.Int("p", 2))
 	}
 	if !(p > 0) {
-		n.Fail("p is %g, want a positive number", p)
+		n.Fail("p is %g, but must be a positive number", p)
 	}
 	return p
 }
@@ -127,7 +127,7 @@ func globalPool(f func(w *walk.Walker, n *model.Node, x *ir.Value) *ir.Value) wa
 	return func(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		d := in[0].Type.Dims
 		if len(d) < 3 {
-			n.Fail("operand 0 is %s: want [N,C,…]", in[0].Type)
+			n.Fail("operand 0 is %s, but must be [N,C,…]", in[0].Type)
 		}
 		x := ops.Reshape(w.B, w.Value(in[0]), []int{d[0], d[1], ir.Product(d[2:])})
 		return walk.Results(ops.Reshape(w.B, f(w, n, x), slices.Concat(d[:2], slices.Repeat([]int{1}, len(d)-2))))
@@ -139,7 +139,7 @@ func globalPool(f func(w *walk.Walker, n *model.Node, x *ir.Value) *ir.Value) wa
 func importMaxUnpool(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	g, d := poolWindow(n, in), in[0].Type.Dims
 	if !slices.Equal(in[1].Type.Dims, d) || !in[1].Type.DType.IsInt() {
-		n.Fail("indices are %s for values %s", in[1].Type, in[0].Type)
+		n.Fail("indices are %s, but must be integers with the dims of the values, %s", in[1].Type, in[0].Type)
 	}
 	k := len(g.kernel)
 	shape := slices.Clone(d[:2])
@@ -148,7 +148,7 @@ func importMaxUnpool(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 	}
 	size, err := model.Elements(shape[2:])
 	if err != nil {
-		n.Fail("result dims %v: %v", shape, err)
+		n.Fail("the result would have dims %v: %v", shape, err)
 	}
 	flat := []int{d[0], d[1], ir.Product(d[2:])}
 	at := ops.Reshape(w.B, ops.Cast(w.B, w.Value(in[1]), dtype.I64), flat)
@@ -161,7 +161,7 @@ func importMaxUnpool(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val 
 		low, high := make([]int, len(shape)), make([]int, len(shape))
 		for i := range shape {
 			if len(want) != len(shape) || want[i] < shape[i] || want[i] > model.MaxDim {
-				n.Fail("output_shape %v for a result of dims %v", want, shape)
+				n.Fail("output_shape is %v, but must be at least the dims of the result, %v", want, shape)
 			}
 			high[i] = want[i] - shape[i]
 		}
@@ -176,25 +176,25 @@ func importCol2Im(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	image, block, d := fold.Ints(n, arrays.MustKnow(w, n, in, 1)), fold.Ints(n, arrays.MustKnow(w, n, in, 2)), in[0].Type.Dims
 	k, err := model.Elements(block)
 	if err != nil || len(image) != len(block) || len(d) != 3 || k < 1 || k > model.MaxFold/k || d[1]%k != 0 {
-		n.Fail("columns %s of blocks %v do not make an image of %v", in[0].Type, block, image)
+		n.Fail("columns %s with blocks %v do not make an image of %v", in[0].Type, block, image)
 	}
 	g := windowOf(n, image, block)
 	steps := []int{d[0], d[1]}
 	for i, s := range image {
 		room := s + g.pads[i] + g.pads[len(image)+i] - g.dilations[i]*(block[i]-1) - 1
 		if s < 1 || s > model.MaxDim || room < 0 {
-			n.Fail("blocks %v do not fit an image of %v", block, image)
+			n.Fail("blocks %v do not fit into an image of %v", block, image)
 		}
 		steps = append(steps, room/g.strides[i]+1)
 	}
 	if all, err := model.Elements(steps[2:]); err != nil || all != d[2] {
-		n.Fail("%d columns, an image of %v has %v", d[2], image, steps[2:])
+		n.Fail("there are %d columns, but an image of %v has %v", d[2], image, steps[2:])
 	}
 	channels := d[1] / k
 	eye := n.Array(ir.Type{DType: in[0].Type.DType, Dims: slices.Concat([]int{1, k, 1}, block)})
 	for i := range k {
 		if eye.F == nil {
-			n.Fail("columns of %s are not supported", in[0].Type.DType)
+			n.Fail("columns with elements of type %s are not supported", in[0].Type.DType)
 		}
 		eye.F[i*k+i] = 1
 	}

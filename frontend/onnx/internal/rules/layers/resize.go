@@ -49,7 +49,7 @@ func importResize(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 			continue
 		}
 		if r.to < 1 || r.from < 1 || r.to > model.MaxFold/r.from {
-			n.Fail("resizes dimension %d of %v to %d", k, in[0].Type.Dims, r.to)
+			n.Fail("it resizes dimension %d of dims %v to %d, which is not possible, or too large", k, in[0].Type.Dims, r.to)
 		}
 		switch mode {
 		case "nearest":
@@ -57,7 +57,7 @@ func importResize(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		case "linear", "cubic":
 			x = resample(w, n, x, k, r, mode)
 		default:
-			n.Fail("mode %q is none of nearest, linear and cubic", mode)
+			n.Fail("mode is %q, but must be nearest, linear or cubic", mode)
 		}
 	}
 	return walk.Results(ops.Cast(w.B, extrapolate(w, n, x, dims), d))
@@ -91,12 +91,12 @@ func resizeDims(w *walk.Walker, n *model.Node, in []*walk.Val) []resize {
 	}
 	if len(scales) > 0 {
 		if len(scales) != len(axes) {
-			n.Fail("scales %v for %d dimensions", scales, len(axes))
+			n.Fail("there are scales %v for %d dimensions", scales, len(axes))
 		}
 		for i, s := range scales {
 			k := axes[i]
 			if !(s > 0 && s < model.MaxDim) || float64(d[k])*s > model.MaxDim {
-				n.Fail("scales %v for %v", scales, d)
+				n.Fail("scales %v are out of range for dims %v", scales, d)
 			}
 			out[k].scale, out[k].to = s, int(math.Floor(float64(d[k])*s))
 		}
@@ -112,12 +112,12 @@ func resizeDims(w *walk.Walker, n *model.Node, in []*walk.Val) []resize {
 // resizeTo takes the sizes wanted, stretched or by one factor for all of the axes.
 func resizeTo(n *model.Node, out []resize, axes, sizes []int) {
 	if len(sizes) != len(axes) || len(axes) == 0 {
-		n.Fail("sizes %v for %d dimensions", sizes, len(axes))
+		n.Fail("there are sizes %v for %d dimensions", sizes, len(axes))
 	}
 	factors := make([]float64, len(axes))
 	for i, k := range axes {
 		if sizes[i] < 1 || sizes[i] > model.MaxDim || out[k].from < 1 {
-			n.Fail("sizes %v", sizes)
+			n.Fail("sizes are %v, but each must be at least 1, of a dimension that is not empty", sizes)
 		}
 		factors[i] = float64(sizes[i]) / float64(out[k].from)
 	}
@@ -132,7 +132,7 @@ func resizeTo(n *model.Node, out []resize, axes, sizes []int) {
 		case "not_smaller":
 			out[k].scale = slices.Max(factors)
 		default:
-			n.Fail("keep_aspect_ratio_policy %q", policy)
+			n.Fail("keep_aspect_ratio_policy is %q, but must be stretch, not_larger or not_smaller", policy)
 		}
 		out[k].to = int(out[k].scale*float64(out[k].from) + 0.5)
 	}
@@ -142,7 +142,7 @@ func resizeTo(n *model.Node, out []resize, axes, sizes []int) {
 func regions(w *walk.Walker, n *model.Node, in []*walk.Val, out []resize, axes []int) {
 	roi := arrays.MustKnow(w, n, in, 1)
 	if roi == nil || len(roi.F) != 2*len(axes) {
-		n.Fail("tf_crop_and_resize wants %d region bounds", 2*len(axes))
+		n.Fail("?? tf_crop_and_resize wants %d region bounds", 2*len(axes))
 	}
 	for i, k := range axes {
 		out[k].roi = [2]float64{roi.F[i], roi.F[len(axes)+i]}
@@ -232,7 +232,7 @@ func resizeNearest(w *walk.Walker, n *model.Node, x *ir.Value, dim int, r resize
 		case "ceil":
 			p = math.Ceil(p)
 		default:
-			n.Fail("nearest_mode %q", mode)
+			n.Fail("nearest_mode is %q, but must be round_prefer_floor, round_prefer_ceil, floor or ceil", mode)
 		}
 		index.I[i] = int64(min(max(p, 0), float64(from-1)))
 		repeat = repeat && index.I[i] == int64(i/(size/from))

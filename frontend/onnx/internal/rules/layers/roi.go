@@ -17,7 +17,7 @@ func importDeformConv(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	size, kernel := in[0].Type.Dims, in[1].Type.Dims
 	nd := len(size) - 2
 	if nd < 1 || len(kernel) != len(size) {
-		n.Fail("operands are %s and %s: want [N,C,…] and [O,C/group,…]", in[0].Type, in[1].Type)
+		n.Fail("operands are %s and %s, but must be [N,C,…] and [O,C/group,…]", in[0].Type, in[1].Type)
 	}
 	g := windowOf(n, size[2:], kernel[2:])
 	groups, og := n.Int("group", 1), n.Int("offset_group", 1)
@@ -25,15 +25,15 @@ func importDeformConv(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	for k := range out {
 		room := size[2+k] + g.pads[k] + g.pads[nd+k] - (g.kernel[k]-1)*g.dilations[k] - 1
 		if out[k] = room/g.strides[k] + 1; room < 0 {
-			n.Fail("the kernel does not fit into %v", size)
+			n.Fail("the kernel does not fit into an input of dims %v", size)
 		}
 	}
 	c, points, places := size[1], ir.Product(g.kernel), ir.Product(out)
 	if groups < 1 || og < 1 || c%groups != 0 || c%og != 0 || kernel[0]%groups != 0 || kernel[1] != c/groups {
-		n.Fail("group %d and offset_group %d of %s with weights %s", groups, og, in[0].Type, in[1].Type)
+		n.Fail("group %d and offset_group %d must divide the channels of operand 0, %s, and fit the weight, %s", groups, og, in[0].Type, in[1].Type)
 	}
 	if !slices.Equal(in[2].Type.Dims, slices.Concat([]int{size[0], og * points * nd}, out)) {
-		n.Fail("the offset is %s, want %v", in[2].Type, slices.Concat([]int{size[0], og * points * nd}, out))
+		n.Fail("the offset is %s, but must have dims %v", in[2].Type, slices.Concat([]int{size[0], og * points * nd}, out))
 	}
 	b, lanes := w.B, size[0]*og
 	offset := ops.Reshape(b, w.Value(in[2]), []int{lanes, points, nd, places})
@@ -47,7 +47,7 @@ func importDeformConv(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	cols := sample(b, channelsLast(b, x), size[2:], axes) // [N*og, points*places, C/og]
 	if len(in) > 4 && in[4] != nil {
 		if !slices.Equal(in[4].Type.Dims, slices.Concat([]int{size[0], og * points}, out)) {
-			n.Fail("the mask is %s, want %v", in[4].Type, slices.Concat([]int{size[0], og * points}, out))
+			n.Fail("the mask is %s, but must have dims %v", in[4].Type, slices.Concat([]int{size[0], og * points}, out))
 		}
 		mask := ops.Reshape(b, w.Value(in[4]), []int{lanes, points * places, 1})
 		cols = ops.Mul(b, cols, ops.Expand(b, mask, cols.Type.Dims))
@@ -82,7 +82,7 @@ func kernelPlaces(n *model.Node, d dtype.DType, g window, out []int, k int) *ir.
 func roiShape(n *model.Node, in []*walk.Val, columns int) {
 	x, r := in[0].Type, in[1].Type
 	if len(x.Dims) != 4 || len(r.Dims) != 2 || r.Dims[1] != columns || r.DType != x.DType || !x.DType.IsFloat() {
-		n.Fail("operands are %s and %s: want floats [N,C,H,W] and [R,%d]", x, r, columns)
+		n.Fail("operands are %s and %s, but must be floats [N,C,H,W] and [R,%d]", x, r, columns)
 	}
 }
 
@@ -90,7 +90,7 @@ func roiShape(n *model.Node, in []*walk.Val, columns int) {
 func importRoiAlign(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	roiShape(n, in, 4)
 	if !slices.Equal(in[2].Type.Dims, in[1].Type.Dims[:1]) || !in[2].Type.DType.IsInt() {
-		n.Fail("batch indices are %s, want %d integers", in[2].Type, in[1].Type.Dims[0])
+		n.Fail("batch indices are %s, but must be %d integers", in[2].Type, in[1].Type.Dims[0])
 	}
 	def := "half_pixel"
 	if n.Opset < 16 {
@@ -103,10 +103,10 @@ func importRoiAlign(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 		a.HalfPixel = true
 	case "output_half_pixel":
 	default:
-		n.Fail("coordinate_transformation_mode %q", mode)
+		n.Fail("coordinate_transformation_mode is %q, but must be half_pixel or output_half_pixel", mode)
 	}
 	if a.Height < 1 || a.Width < 1 || max(a.Height, a.Width, a.Samples) > maxWindow || a.Samples < 0 {
-		n.Fail("pools to %d by %d with sampling_ratio %d", a.Height, a.Width, a.Samples)
+		n.Fail("output_height is %d, output_width %d and sampling_ratio %d: one of them is out of range", a.Height, a.Width, a.Samples)
 	}
 	switch mode := n.Str("mode", "avg"); mode {
 	case "avg":
@@ -114,7 +114,7 @@ func importRoiAlign(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val {
 	case "max":
 		return walk.Results(roiMax(w, n, in, a))
 	default:
-		n.Fail("mode %q is neither avg nor max", mode)
+		n.Fail("mode is %q, but must be avg or max", mode)
 		return nil
 	}
 }
@@ -194,7 +194,7 @@ func roiLane(w *walk.Walker, n *model.Node, in []*walk.Val, rois *ir.Value, a op
 		count = ops.Clip(b, ops.Ceil(b, step), 0, float64(samples))
 	}
 	if _, err := model.Elements([]int{r, bins, samples}); err != nil || samples*bins > model.MaxFold {
-		n.Fail("%d samples in %d bins", samples, bins)
+		n.Fail("%d samples in each of %d bins are too many", samples, bins)
 	}
 	dims := []int{r, bins * samples}
 	bin, k := n.Array(ir.T(rois.Type.DType, 1, dims[1])), n.Array(ir.T(rois.Type.DType, 1, dims[1]))
@@ -227,7 +227,7 @@ func importMaxRoiPool(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	roiShape(n, in, 5)
 	shape, b, d, r := n.Ints("pooled_shape"), w.B, in[0].Type.Dims, in[1].Type.Dims[0]
 	if len(shape) != 2 || min(shape[0], shape[1]) < 1 || max(shape[0], shape[1]) > maxWindow {
-		n.Fail("pooled_shape %v", shape)
+		n.Fail("pooled_shape is %v, but must be two sizes from 1 to %d", shape, maxWindow)
 	}
 	rois := w.Value(in[1])
 	scaled := ops.Round(b, ops.MulScalar(b, rois, n.Float("spatial_scale", 1)))

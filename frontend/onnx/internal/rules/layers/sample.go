@@ -132,7 +132,7 @@ func importGridSample(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	d, g := in[0].Type.Dims, in[1].Type.Dims
 	nd := len(d) - 2
 	if nd < 1 || len(g) != len(d) || g[len(g)-1] != nd || g[0] != d[0] || !in[1].Type.DType.IsFloat() || slices.Contains(d, 0) {
-		n.Fail("operands are %s and %s: want [N,C,…] and [N,…,%d]", in[0].Type, in[1].Type, nd)
+		n.Fail("operands are %s and %s, but must be [N,C,…] and [N,…,%d]", in[0].Type, in[1].Type, nd)
 	}
 	b, x, grid := w.B, w.Value(in[0]), w.Value(in[1])
 	if !x.Type.DType.IsFloat() {
@@ -168,7 +168,7 @@ func gridTaps(n *model.Node, b *ir.Builder, at *ir.Value, size int) taps {
 	case "reflection":
 		pad = func(p *ir.Value) *ir.Value { return clamped(b, reflected(b, p, lo, hi), size) }
 	default:
-		n.Fail("padding_mode %q is none of zeros, border and reflection", mode)
+		n.Fail("padding_mode is %q, but must be zeros, border or reflection", mode)
 	}
 	switch mode := n.Str("mode", "linear"); mode {
 	case "linear", "bilinear":
@@ -178,7 +178,7 @@ func gridTaps(n *model.Node, b *ir.Builder, at *ir.Value, size int) taps {
 	case "cubic", "bicubic":
 		return cubicTaps(b, pos, size, pad)
 	default:
-		n.Fail("mode %q is none of linear, nearest and cubic", mode)
+		n.Fail("mode is %q, but must be linear, nearest or cubic", mode)
 		return taps{}
 	}
 }
@@ -188,7 +188,7 @@ func importAffineGrid(w *walk.Walker, n *model.Node, in []*walk.Val) []*walk.Val
 	size, t := arrays.MustKnowInts(w, n, in, 1, ""), in[0].Type.Dims
 	nd := len(size) - 2
 	if nd < 2 || nd > 3 || !slices.Equal(t, []int{size[0], nd, nd + 1}) {
-		n.Fail("theta is %s, size %v: want [N,2,3] and [N,C,H,W], or [N,3,4] and [N,C,D,H,W]", in[0].Type, size)
+		n.Fail("theta is %s and size %v, but must be [N,2,3] and [N,C,H,W], or [N,3,4] and [N,C,D,H,W]", in[0].Type, size)
 	}
 	if m, err := model.Elements(size); err != nil || m > model.MaxFold {
 		n.Fail("size %v is too large", size)
