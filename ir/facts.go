@@ -37,7 +37,7 @@ type Facts struct {
 	// Counts is the number of an operand, bool[N], that says which samples of operand 0 count: the others change nothing but
 	// their own results. 0: there is none.
 	Counts int
-	// Activation is the name that matmul_end has for what op does to its last operand, a product; "" for none.
+	// Activation is the name that matmul_epilogue has for what op does to its last operand, a product; "" for none.
 	Activation func(op *Op) string
 	// Combines: a collective that adds up what ranks have, or takes the greatest of it, and the like.
 	Combines bool
@@ -101,7 +101,7 @@ func (op *Op) Bias() (v *Value, dim int) {
 // Apart reports whether ranks run op's parts rather than gather a dimension (see Facts).
 func (op *Op) Apart() bool { f := op.Def.Rules.Facts.Apart; return f != nil && f(op) }
 
-// Activation is what matmul_end calls op (see Facts); "" when it does not have it.
+// Activation is what matmul_epilogue calls op (see Facts); "" when it does not have it.
 func (op *Op) Activation() string {
 	if f := op.Def.Rules.Facts.Activation; f != nil {
 		return f(op)

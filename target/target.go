@@ -70,13 +70,13 @@ type Traits struct {
 
 	TF32             bool // products of f32 can run in tf32
 	AttentionDropout bool // templates of attention draw the dropout of the probabilities themselves
-	ProductEnds      bool // products do what follows them while their result is in registers (template GemmEnd)
+	Epilogues        bool // products do what follows them while their result is in registers (template GemmEpilogue)
 	JoinReaders      bool // groups that read one large value are merged, since no cache keeps it for the second
 	JoinCalls        bool // calls cost so much to start that those which do the same to different tensors become one
 	InPlace          bool // memory is short: templates write over an operand where they may (kir.Impl.InPlace)
 
 	// OwnProduct is up to how many operations a product in tensor cores is done well by the target's own kernels; larger ones
-	// are best left to a library, in whose words their ends must be. 0 where there is no library.
+	// are best left to a library, which must know their epilogues. 0 where there is no library.
 	OwnProduct int64
 
 	Cost Cost

@@ -187,7 +187,7 @@ func ends(x *instance, act string) error {
 	}
 	f.Results = nil
 	b.Result("", f.Ops[0].Out[0])
-	b.Result("", ops.MatMulEnd(b, ops.MatMulEndAttrs{Act: act}, in)[0])
+	b.Result("", ops.MatMulEpilogue(b, ops.MatMulEpilogueAttrs{Act: act}, in)[0])
 	got, err := interp.Options{Exact: true}.Run(f, args)
 	if err != nil {
 		return err

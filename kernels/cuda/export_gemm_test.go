@@ -9,7 +9,7 @@ func TrainingProducts() []Call {
 	var list []Call
 	layer := func(d dtype.DType, rows, in, out, act int) {
 		add := func(ints []int, bias, aux, sums dtype.DType, result dtype.DType) {
-			list = append(list, Call{Name: "GemmEnd", Ints: append([]int{1}, ints...), Types: []dtype.DType{d, d, bias, none, aux, result, sums}, Compute: "f32"})
+			list = append(list, Call{Name: "GemmEpilogue", Ints: append([]int{1}, ints...), Types: []dtype.DType{d, d, bias, none, aux, result, sums}, Compute: "f32"})
 		}
 		kept, derived, aux := 0, 0, none
 		if act == actGeluTanh {

@@ -1,5 +1,5 @@
 // Matrix products: what the kernels of gemm_simt.cuh, gemm_mma.cuh and gemm_skinny.cuh share. Row-major:
-// C[i] = end(alpha A[i] . B[i] + bias + add[i]) for each i of a batch.
+// C[i] = epilogue(alpha A[i] . B[i] + bias + add[i]) for each i of a batch.
 #pragma once
 #include "gtc.cuh"
 
@@ -16,9 +16,9 @@ template <int M_, int N_, int K_, bool TA_, bool TB_, i64 SA_, i64 SB_, i64 SC_>
 // What becomes of a sum before it is stored. The D forms multiply by the derivative at aux, the value before the activation.
 enum { GEMM_NONE = 0, GEMM_RELU = 1, GEMM_GELU_TANH = 2, GEMM_GELU_ERF = 3, GEMM_DRELU = 5, GEMM_DGELU_TANH = 6, GEMM_DGELU_ERF = 7 };
 
-// GemmEnd: BIAS adds bias[n], ADD adds add[m,n], which may be C itself, ACT is one of the above, AUX stores the value before ACT
+// GemmEpilogue: BIAS adds bias[n], ADD adds add[m,n], which may be C itself, ACT is one of the above, AUX stores the value before ACT
 // in aux. SUMS, besides, stores in sums the sum over K of A's rows (1) or of B's columns (2).
-template <int ACT_, bool BIAS_, bool ADD_, bool AUX_, int SUMS_> struct GemmEnd {
+template <int ACT_, bool BIAS_, bool ADD_, bool AUX_, int SUMS_> struct GemmEpilogue {
 	static constexpr int ACT = ACT_, SUMS = SUMS_;
 	static constexpr bool BIAS = BIAS_, ADD = ADD_, AUX = AUX_, READS_AUX = ACT_ >= GEMM_DRELU;
 };

@@ -11,7 +11,7 @@ import (
 
 func init() {
 	templates["Gemm"] = template{native: gemmNative, lower: lowerGemm}
-	templates["GemmEnd"] = template{native: gemmEndNative, lower: lowerGemm}
+	templates["GemmEpilogue"] = template{native: gemmEpilogueNative, lower: lowerGemm}
 }
 
 // Activations of a product, as kernels/cpu numbers them. The derivatives multiply by that of the activation at aux.
@@ -49,8 +49,8 @@ func gemmNative(types []dtype.DType) bool {
 	return slices.Contains(floats, a) && types[1] == a && (c == a || c == dtype.F32) && (bias == dtype.Invalid || bias == a || bias == dtype.F32)
 }
 
-// gemmEndNative: the same, and what is added, kept and summed is of the result's type.
-func gemmEndNative(types []dtype.DType) bool {
+// gemmEpilogueNative: the same, and what is added, kept and summed is of the result's type.
+func gemmEpilogueNative(types []dtype.DType) bool {
 	if len(types) != 7 || !gemmNative([]dtype.DType{types[0], types[1], types[2], types[5]}) {
 		return false
 	}
@@ -62,7 +62,7 @@ func gemmEndNative(types []dtype.DType) bool {
 	return true
 }
 
-// lowerGemm plans Gemm, whose integers kernels/cpu documents, and GemmEnd, a product with what follows it: pointers a, b, bias,
+// lowerGemm plans Gemm, whose integers kernels/cpu documents, and GemmEpilogue, a product with what follows it: pointers a, b, bias,
 // add, aux, c and sums, integers batch, m, n, k, transA, transB, strideA, strideB, strideC as Gemm has them, the activation (of
 // the sum of products, bias and add), whether the value before it is stored in aux, and which sums are made: 1 those of A's rows
 // over k, 2 those of B's columns.
@@ -74,10 +74,10 @@ func lowerGemm(c Call) (*Plan, error) {
 	return g.plan()
 }
 
-// newGemm reads a call of Gemm or GemmEnd.
+// newGemm reads a call of Gemm or GemmEpilogue.
 func newGemm(c Call) (*gemm, error) {
 	i, want := c.Ints, 11
-	if c.Name == "GemmEnd" {
+	if c.Name == "GemmEpilogue" {
 		want = 12
 	}
 	if len(i) != want {
@@ -88,7 +88,7 @@ func newGemm(c Call) (*gemm, error) {
 	if g.bias != dtype.Invalid {
 		g.biasAt = 2
 	}
-	if c.Name == "GemmEnd" {
+	if c.Name == "GemmEpilogue" {
 		return g.with(c.Types, i[10], i[11])
 	}
 	if i[10] != 0 {
@@ -97,7 +97,7 @@ func newGemm(c Call) (*gemm, error) {
 	return g, nil
 }
 
-// with adds what GemmEnd has besides.
+// with adds what GemmEpilogue has besides.
 func (g *gemm) with(types []dtype.DType, writesAux, sums int) (*gemm, error) {
 	g.out, g.c, g.writesAux, g.sums = types[5], 5, writesAux != 0, sums
 	for _, p := range []struct {
@@ -108,11 +108,11 @@ func (g *gemm) with(types []dtype.DType, writesAux, sums int) (*gemm, error) {
 		if types[p.number] != dtype.Invalid {
 			*p.at = p.number
 		} else if p.needed {
-			return nil, fmt.Errorf("BUG: GemmEnd lacks pointer %d", p.number)
+			return nil, fmt.Errorf("BUG: GemmEpilogue lacks pointer %d", p.number)
 		}
 	}
 	if sums != 0 && g.batch > 1 {
-		return nil, fmt.Errorf("BUG: GemmEnd makes sums of a batch of %d", g.batch)
+		return nil, fmt.Errorf("BUG: GemmEpilogue makes sums of a batch of %d", g.batch)
 	}
 	return g, nil
 }

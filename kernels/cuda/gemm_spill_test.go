@@ -20,7 +20,7 @@ import (
 func gptProducts(d dtype.DType, compute string, rows, width, vocab int) []cuda.Call {
 	var list []cuda.Call
 	add := func(ints []int, bias, add, aux, c, sums dtype.DType) {
-		list = append(list, cuda.Call{Name: "GemmEnd", Ints: append([]int{1}, ints...), Types: []dtype.DType{d, d, bias, add, aux, c, sums}, Compute: compute})
+		list = append(list, cuda.Call{Name: "GemmEpilogue", Ints: append([]int{1}, ints...), Types: []dtype.DType{d, d, bias, add, aux, c, sums}, Compute: compute})
 	}
 	layer := func(in, out, act int, bias dtype.DType, residual bool) {
 		for _, turned := range []int{0, 1} {
@@ -52,7 +52,7 @@ func gptProducts(d dtype.DType, compute string, rows, width, vocab int) []cuda.C
 	layer(width, 4*width, 2, d, false)
 	layer(4*width, width, 0, d, true)
 	layer(width, vocab, 0, none, false)
-	list = append(list, cuda.Call{Name: "GemmEnd", Ints: []int{1, rows, width, vocab, 0, 0, 0, 0, 0, 0, 0, 0}, Types: []dtype.DType{d, d, none, none, none, d, none}, Compute: compute})
+	list = append(list, cuda.Call{Name: "GemmEpilogue", Ints: []int{1, rows, width, vocab, 0, 0, 0, 0, 0, 0, 0, 0}, Types: []dtype.DType{d, d, none, none, none, d, none}, Compute: compute})
 	return list
 }
 

@@ -101,7 +101,7 @@ func TestGemmCompiles(t *testing.T) {
 		add(c)
 	}
 	usual := len(cases)
-	for _, p := range []ended{{product: product{in: f32, out: f32}, sums: 1}, {product: product{in: f32, out: f32, tf32: true}, sums: 2}, {product: product{in: bf16, out: f32}, sums: 2},
+	for _, p := range []withEpilogue{{product: product{in: f32, out: f32}, sums: 1}, {product: product{in: f32, out: f32, tf32: true}, sums: 2}, {product: product{in: bf16, out: f32}, sums: 2},
 		{product: product{in: bf16, bias: bf16, out: bf16, act: 2}, hasAux: true, writesAux: 1, hasAdd: true}} {
 		p.batch, p.m, p.n, p.k, p.transA = 1, 1024, 3072, 4096, p.sums%2
 		list, err := cuda.GemmPlans(p.call(), 3)
@@ -292,14 +292,14 @@ func TestGemm(t *testing.T) {
 	runProducts(t, trials, plans)
 }
 
-// ended is a GemmEnd with what its operands hold.
-type ended struct {
+// withEpilogue is a GemmEpilogue with what its operands hold.
+type withEpilogue struct {
 	product
 	writesAux, sums int
 	hasAdd, hasAux  bool
 }
 
-func (p ended) call() cuda.Call {
+func (p withEpilogue) call() cuda.Call {
 	c := p.product.call()
 	some := func(on bool) dtype.DType {
 		if on {
@@ -307,13 +307,13 @@ func (p ended) call() cuda.Call {
 		}
 		return none
 	}
-	c.Name, c.Ints = "GemmEnd", append(c.Ints[:10], p.writesAux, p.sums)
+	c.Name, c.Ints = "GemmEpilogue", append(c.Ints[:10], p.writesAux, p.sums)
 	c.Types = []dtype.DType{p.in, p.in, p.bias, some(p.hasAdd), some(p.hasAux), p.out, some(p.sums != 0)}
 	return c
 }
 
 // cases are runs of the plans on x's operands; compare, called afterwards, holds all that they made against float64.
-func (p ended) cases(t *testing.T, x *productTrial, plans []*cuda.Plan) (cases []*cudatest.Case, compare func()) {
+func (p withEpilogue) cases(t *testing.T, x *productTrial, plans []*cuda.Plan) (cases []*cudatest.Case, compare func()) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(5, 5))
 	var add, aux []float64
@@ -394,8 +394,8 @@ func (p ended) cases(t *testing.T, x *productTrial, plans []*cuda.Plan) (cases [
 
 // What follows a product: each activation's derivative, values kept for the backward, an addend, sums of rows and columns; as
 // planned, or by another tile, whole and in parts (GTC_LONG=1: each by both). A plan has a kernel for the sums alone, too, which then has the last word.
-func TestGemmEnd(t *testing.T) {
-	ends := []ended{
+func TestGemmEpilogue(t *testing.T) {
+	products := []withEpilogue{
 		{product: product{act: 2}, writesAux: 1, hasAux: true}, {product: product{act: 3}, hasAdd: true}, {product: product{act: 5}, hasAux: true},
 		{product: product{act: 6}, hasAux: true}, {product: product{act: 7}, hasAux: true, hasAdd: true},
 		{sums: 1}, {sums: 2, hasAdd: true},
@@ -404,7 +404,7 @@ func TestGemmEnd(t *testing.T) {
 	var all []*cudatest.Case
 	var compare []func()
 	for i, y := range types {
-		for j, e := range ends {
+		for j, e := range products {
 			p := e
 			p.in, p.out, p.tf32 = y.in, y.out, y.tf32
 			p.batch, p.m, p.n, p.k = 1, 136, 72, 140

@@ -126,7 +126,7 @@ func (g *gemm) shape() string {
 }
 
 func (g *gemm) end() string {
-	return fmt.Sprintf("gtc::GemmEnd<%d, %t, %t, %t, %d>", g.act, g.bias != dtype.Invalid, g.add != Nil, g.writesAux, g.sums)
+	return fmt.Sprintf("gtc::GemmEpilogue<%d, %t, %t, %t, %d>", g.act, g.bias != dtype.Invalid, g.add != Nil, g.writesAux, g.sums)
 }
 
 // args are a kernel's pointers: a, b, bias, add, c, aux, sums, partial, count.

@@ -6,7 +6,7 @@
 // # Design
 //
 // Each rule finds products and the op after them that they can take over (match), all of a function at once; then one walk
-// replaces the products by matmul_end ops, in their place, and the ops taken over by its results. What a product needs besides
+// replaces the products by matmul_epilogue ops, in their place, and the ops taken over by its results. What a product needs besides
 // must exist where it stands. Ops between, which only reshape, are views.
 //
 // Large products in tensor cores are best left to cuBLASLt, which has the tanh form of GELU but neither the exact one nor a
@@ -24,7 +24,7 @@ import (
 // Run rewrites every function.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	if !c.Traits().ProductEnds {
+	if !c.Traits().Epilogues {
 		return nil
 	}
 	for _, f := range c.Module.Funcs {
@@ -40,7 +40,7 @@ type match struct {
 	product *ir.Op
 	op      *ir.Op // what it takes over
 	part    int    // the result of the new op that stands for that of op
-	attrs   func(a *ops.MatMulEndAttrs)
+	attrs   func(a *ops.MatMulEpilogueAttrs)
 	add     *ir.Value
 	aux     *ir.Value
 	why     string
@@ -102,9 +102,9 @@ func isProduct(op *ir.Op) bool {
 	return (d == dtype.F32 || d == dtype.BF16 || d == dtype.F16) && op.Out[0].Type.Elems() > 0 && op.In[0].Type.Elems() > 0
 }
 
-// isMatMul reports whether op is a product, with an end or without: the two that matmul_end can stand for.
+// isMatMul reports whether op is a product, with an epilogue or without: the two that matmul_epilogue can stand for.
 func isMatMul(op *ir.Op) bool {
-	_, ok := ops.AsMatMulEnd(op)
+	_, ok := ops.AsMatMulEpilogue(op)
 	return ok
 }
 
@@ -118,9 +118,9 @@ func (fi *finder) before(v *ir.Value, op *ir.Op) bool {
 	return v.Op == nil || fi.pos[v.Op] < fi.pos[op]
 }
 
-// attrs are those of a product, as matmul_end has them.
-func attrs(op *ir.Op) ops.MatMulEndAttrs {
-	a, _ := ops.AsMatMulEnd(op)
+// attrs are those of a product, as matmul_epilogue has them.
+func attrs(op *ir.Op) ops.MatMulEpilogueAttrs {
+	a, _ := ops.AsMatMulEpilogue(op)
 	return a
 }
 
@@ -187,7 +187,7 @@ func (m *match) build(b *ir.Builder, op *ir.Op, now map[*ir.Value]*ir.Value) []*
 	if m.aux != nil {
 		aux = there(m.aux)
 	}
-	return ops.MatMulEnd(b, a, [5]*ir.Value{op.In[0], op.In[1], operand(op, 2), add, aux})
+	return ops.MatMulEpilogue(b, a, [5]*ir.Value{op.In[0], op.In[1], operand(op, 2), add, aux})
 }
 
 // replaced are the new values in place of the results of the old product: nil where only the op that is taken over read one.

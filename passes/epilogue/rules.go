@@ -19,7 +19,7 @@ func activation(fi *finder, op *ir.Op) *match {
 		return nil
 	}
 	return &match{product: p, op: op, why: "the activation is its last step",
-		attrs: func(a *ops.MatMulEndAttrs) { a.Act, a.Keep = act, !alone }}
+		attrs: func(a *ops.MatMulEpilogueAttrs) { a.Act, a.Keep = act, !alone }}
 }
 
 // derivative: the gradient of an activation, whose incoming gradient is a product.
@@ -39,7 +39,7 @@ func derivative(fi *finder, op *ir.Op) *match {
 		return nil
 	}
 	return &match{product: p, op: op, aux: at, why: "the activation's derivative is its last step",
-		attrs: func(a *ops.MatMulEndAttrs) { a.Act = act }}
+		attrs: func(a *ops.MatMulEpilogueAttrs) { a.Act = act }}
 }
 
 // positive is x where v is x > 0, else nil: so the gradient of relu begins.
@@ -67,7 +67,7 @@ func addend(fi *finder, op *ir.Op) *match {
 		if p == nil || !alone || attrs(p).Act != "" || len(p.Out) > 1 || operand(p, 3) != nil || other == op.In[i] || !fi.before(other, p) || !fi.stored(other) {
 			continue
 		}
-		return &match{product: p, op: op, add: other, why: "it adds what is there", attrs: func(*ops.MatMulEndAttrs) {}}
+		return &match{product: p, op: op, add: other, why: "it adds what is there", attrs: func(*ops.MatMulEpilogueAttrs) {}}
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func sums(fi *finder, op *ir.Op) *match {
 			part = 2
 		}
 		return &match{product: p, op: op, part: part, why: "the sums are over what it reads",
-			attrs: func(a *ops.MatMulEndAttrs) { a.Sums = which }}
+			attrs: func(a *ops.MatMulEpilogueAttrs) { a.Sums = which }}
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ type gpu struct{}
 // of an H100's tensor cores: a product of as many is soon done by any kernel. The chips are A100 and H100; what is compiled for
 // the last runs on later ones, too. Layouts are chosen by the ratios of processors, which are right in order: nobody has measured others.
 var traits = target.Traits{Name: Name, Title: "CUDA", About: "NVIDIA GPUs, one for each rank", Device: true,
-	Chips: []string{"sm_80", "sm_90"}, Comm: []string{"nccl"}, TF32: true, AttentionDropout: true, ProductEnds: true, JoinReaders: true,
+	Chips: []string{"sm_80", "sm_90"}, Comm: []string{"nccl"}, TF32: true, AttentionDropout: true, Epilogues: true, JoinReaders: true,
 	JoinCalls: true, InPlace: true, OwnProduct: 4 << 30, Cost: target.OneHost}
 
 // Traits are the target's.

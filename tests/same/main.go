@@ -5,13 +5,13 @@
 //
 // The one side is the commit of -base, built in a temporary checkout, the other the working tree. Each case is one model in one of
 // eight layouts, in fp32 and bf16, for one target; the two sides take turns (A B A B). Kernels, programs and plans are compared to
-// the byte, apart from the module's own vendored sources, and so is the text of a refusal. With -losses folders are built as
-// well, train five steps on the reference's batch, and give the losses and gradients of these steps to the bit. The exit
-// status is 1 when anything differs. At the end stands the ratio of the processor time that compiling took, working tree over base.
+// the byte, apart from the module's own vendored sources and from words that have been given other names (renames.go), and so is the
+// text of a refusal. With -losses folders are built as well, train five steps on the reference's batch, and give the losses and
+// gradients of these steps to the bit. The exit status is 1 when anything differs. At the end stands the ratio of the processor time
+// that compiling took, working tree over base.
 package main
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -257,7 +257,7 @@ func contents(dir string) (map[string][]byte, error) {
 func different(a, b map[string][]byte) []string {
 	var names []string
 	for name := range a {
-		if other, ok := b[name]; !ok || !bytes.Equal(a[name], other) {
+		if other, ok := b[name]; !ok || !equal(name, a[name], other) {
 			names = append(names, name)
 		}
 	}

@@ -30,7 +30,7 @@ const (
 func weightGradient(t *testing.T) (*abi.Product, *device.Code) {
 	t.Helper()
 	f, none := dtype.F32, dtype.Invalid
-	plan, err := cuda.Lower(cuda.Call{Name: "GemmEnd", Ints: []int{1, inputs, outputs, rowsOf, 1, 0, 0, 0, 0, 0, 0, 2}, Types: []dtype.DType{f, f, none, f, none, f, f}, Compute: "f32"})
+	plan, err := cuda.Lower(cuda.Call{Name: "GemmEpilogue", Ints: []int{1, inputs, outputs, rowsOf, 1, 0, 0, 0, 0, 0, 0, 2}, Types: []dtype.DType{f, f, none, f, none, f, f}, Compute: "f32"})
 	if err != nil {
 		t.Fatal(err)
 	}

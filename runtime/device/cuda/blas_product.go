@@ -77,7 +77,7 @@ func hasWord(epilogue, word string) bool { return slices.Contains(words(epilogue
 
 // newProduct makes the descriptors of p. It is nil where the library has no such product.
 func (b *blas) newProduct(p *abi.Product, at places) (*product, error) {
-	ends, ok := epilogue(p)
+	bits, ok := epilogue(p)
 	if !ok {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func (b *blas) newProduct(p *abi.Product, at places) (*product, error) {
 	if p.Alpha != 0 {
 		q.alpha = float32(p.Alpha)
 	}
-	if err := q.describe(p, ends, at); err != nil {
+	if err := q.describe(p, bits, at); err != nil {
 		q.close()
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (b *blas) newProduct(p *abi.Product, at places) (*product, error) {
 }
 
 // describe makes the descriptor of the product and the layouts of its operands.
-func (q *product) describe(p *abi.Product, ends int, at places) (err error) {
+func (q *product) describe(p *abi.Product, bits int, at places) (err error) {
 	compute := compute32F
 	if p.Compute == "tf32" {
 		compute = computeTF32
@@ -110,18 +110,18 @@ func (q *product) describe(p *abi.Product, ends int, at places) (err error) {
 	for _, err := range []error{
 		set(q.b, descSet, q.desc, descTransA, flag(p.TransB)),
 		set(q.b, descSet, q.desc, descTransB, flag(p.TransA)),
-		set(q.b, descSet, q.desc, descEpilogue, uint32(ends)),
+		set(q.b, descSet, q.desc, descEpilogue, uint32(bits)),
 	} {
 		if err != nil {
 			return err
 		}
 	}
-	if ends&(epilogueBias|epilogueGradA|epilogueGradB) != 0 {
+	if bits&(epilogueBias|epilogueGradA|epilogueGradB) != 0 {
 		if err := set(q.b, descSet, q.desc, descBias, uint64(at.bias)); err != nil {
 			return err
 		}
 	}
-	if ends&epilogueAux != 0 {
+	if bits&epilogueAux != 0 {
 		for attr, value := range map[int]uint64{descAux: uint64(at.aux), descAuxLD: uint64(p.LDC), descAuxStep: uint64(p.StrideC)} {
 			if err := set(q.b, descSet, q.desc, attr, value); err != nil {
 				return err

@@ -128,10 +128,10 @@ func near(t *testing.T, what string, got []float32, want []float64) {
 func TestBlasProducts(t *testing.T) {
 	lib := standInBlas(t)
 	r := rand.New(rand.NewPCG(3, 3))
-	for _, ends := range []string{"", "bias", "add", "bias_add_relu", "relu", "bias_gelutanh", "bias_aux_gelutanh", "aux_gelutanh", "dgelutanh", "gradn", "gradm"} {
+	for _, epilogues := range []string{"", "bias", "add", "bias_add_relu", "relu", "bias_gelutanh", "bias_aux_gelutanh", "aux_gelutanh", "dgelutanh", "gradn", "gradm"} {
 		for layout := range 8 {
 			p := &abi.Product{M: 5, N: 16, K: 7, Batch: 1, TransA: layout&1 != 0, TransB: layout&2 != 0, TypeA: "f32", TypeB: "f32", TypeC: "f32", TypeBias: "f32",
-				Compute: "f32", Epilogue: ends, LDC: 16}
+				Compute: "f32", Epilogue: epilogues, LDC: 16}
 			p.LDA, p.LDB = p.K, p.N
 			if p.TransA {
 				p.LDA = p.M
@@ -140,22 +140,22 @@ func TestBlasProducts(t *testing.T) {
 				p.LDB = p.K
 			}
 			if layout&4 != 0 {
-				if strings.Contains(ends, "grad") {
+				if strings.Contains(epilogues, "grad") {
 					continue
 				}
 				p.Batch, p.StrideA, p.StrideC, p.Alpha = 3, p.M*p.K, p.M*p.N, 0.5 // B is shared
-				p.Accumulate = !hasWord(ends, "add")
+				p.Accumulate = !hasWord(epilogues, "add")
 			}
 			a, b, c := matrix(r, p.Batch*p.M*p.K), matrix(r, p.K*p.N), matrix(r, p.Batch*p.M*p.N)
 			bias, add, aux := matrix(r, p.N+p.M), matrix(r, len(c)), matrix(r, len(c))
 			result, stored, sums := multiply(p, a, b, bias, add, c, aux)
 			where := places{a: at(a), b: at(b), c: at(c), bias: at(bias), aux: at(aux)}
-			if hasWord(ends, "add") {
+			if hasWord(epilogues, "add") {
 				where.add = at(add)
 			} else if p.Accumulate {
 				where.add = where.c
 			}
-			name := fmt.Sprintf("%s layout %d", ends, layout)
+			name := fmt.Sprintf("%s layout %d", epilogues, layout)
 			q, err := lib.newProduct(p, where)
 			if err != nil || q == nil {
 				t.Fatalf("%s: %v %v", name, q, err)
@@ -172,7 +172,7 @@ func TestBlasProducts(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			near(t, name, c, result)
-			if hasWord(ends, "aux") {
+			if hasWord(epilogues, "aux") {
 				near(t, name+" aux", aux, stored)
 			}
 			near(t, name+" sums", bias, sums)

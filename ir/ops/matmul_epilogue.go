@@ -9,14 +9,14 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
-// MatMulEndDef is a matrix product with what follows it, so that one kernel does both.
-var MatMulEndDef = ir.NewOp("matmul_end")
+// MatMulEpilogueDef is a matrix product with what follows it, so that one kernel does both.
+var MatMulEpilogueDef = ir.NewOp("matmul_epilogue")
 
-// MatMulEndAttrs: TransA, TransB and Out are those of MatMulAttrs. Act is what is done to the sum of product, bias and addend:
+// MatMulEpilogueAttrs: TransA, TransB and Out are those of MatMulAttrs. Act is what is done to the sum of product, bias and addend:
 // "", relu, gelu, gelu_tanh, or drelu, dgelu, dgelu_tanh, which multiply it by the derivative of the activation at operand 4.
 // Keep makes the value before Act a result, after the product. Sums makes the sums over k of operand 0's rows ("a", [m]) or of
 // operand 1's columns ("b", [n]) the last result; there is no batch then.
-type MatMulEndAttrs struct {
+type MatMulEpilogueAttrs struct {
 	TransA, TransB bool
 	Out            dtype.DType
 	Act            string
@@ -24,62 +24,62 @@ type MatMulEndAttrs struct {
 	Sums           string
 }
 
-// acts are the activations of matmul_end, by their number in kernels; the derivatives are numbered 4 higher.
+// acts are the activations of matmul_epilogue, by their number in kernels; the derivatives are numbered 4 higher.
 var acts = []string{"", "relu", "gelu_tanh", "gelu", "", "drelu", "dgelu_tanh", "dgelu"}
 
-// MatMulEnd is the product of operands 0 and 1, plus operand 2, a bias [n], plus operand 3, of the product's type as is operand 4,
+// MatMulEpilogue is the product of operands 0 and 1, plus operand 2, a bias [n], plus operand 3, of the product's type as is operand 4,
 // and what attributes say: the product, then what is kept, then sums. Operands from 2 on may be nil.
-func MatMulEnd(b *ir.Builder, a MatMulEndAttrs, in [5]*ir.Value) []*ir.Value {
+func MatMulEpilogue(b *ir.Builder, a MatMulEpilogueAttrs, in [5]*ir.Value) []*ir.Value {
 	n := len(in)
 	for in[n-1] == nil {
 		n--
 	}
-	return b.EmitN(MatMulEndDef, a, in[:n]...)
+	return b.EmitN(MatMulEpilogueDef, a, in[:n]...)
 }
 
-// AsMatMulEnd gives the attributes of op, a matrix product with an end or without, as matmul_end has them; false for any other op.
-func AsMatMulEnd(op *ir.Op) (MatMulEndAttrs, bool) {
+// AsMatMulEpilogue gives the attributes of op, a matrix product with an epilogue or without, as matmul_epilogue has them; false for any other op.
+func AsMatMulEpilogue(op *ir.Op) (MatMulEpilogueAttrs, bool) {
 	switch a := op.Attrs.(type) {
 	case MatMulAttrs:
-		return MatMulEndAttrs{TransA: a.TransA, TransB: a.TransB, Out: a.Out}, true
-	case MatMulEndAttrs:
+		return MatMulEpilogueAttrs{TransA: a.TransA, TransB: a.TransB, Out: a.Out}, true
+	case MatMulEpilogueAttrs:
 		return a, true
 	}
-	return MatMulEndAttrs{}, false
+	return MatMulEpilogueAttrs{}, false
 }
 
 func init() {
-	MatMulEndDef.Define(ir.Rules{
-		Attrs: MatMulEndAttrs{}, Operands: 2, Optional: 3, Precision: "low",
+	MatMulEpilogueDef.Define(ir.Rules{
+		Attrs: MatMulEpilogueAttrs{}, Operands: 2, Optional: 3, Precision: "low",
 		Doc:       "matrix product of the last two dims with a bias, an addend, an activation or the derivative of one, and sums of an operand",
 		NoGrad:    "made after differentiation",
-		Infer:     inferMatMulEnd,
-		Decompose: matMulEndParts,
-		Impl:      matMulEndImpl,
+		Infer:     inferMatMulEpilogue,
+		Decompose: matMulEpilogueParts,
+		Impl:      matMulEpilogueImpl,
 		Samples: func(*rand.Rand) []ir.Sample {
 			return []ir.Sample{
-				sample(MatMulEndAttrs{Act: "relu"}, []int{4, 6}, []int{6, 2}, []int{2}),
-				sample(MatMulEndAttrs{Act: "gelu", Keep: true, TransB: true}, []int{3, 4, 6}, []int{2, 6}, []int{2}),
-				sample(MatMulEndAttrs{Act: "gelu_tanh", TransA: true}, []int{6, 4}, []int{6, 2}, []int{2}, []int{4, 2}),
-				sample(MatMulEndAttrs{Act: "dgelu"}, []int{4, 6}, []int{6, 2}, []int{2}, []int{4, 2}, []int{4, 2}),
-				sample(MatMulEndAttrs{Act: "dgelu_tanh", TransB: true}, []int{4, 6}, []int{2, 6}, []int{2}, []int{4, 2}, []int{4, 2}),
-				sample(MatMulEndAttrs{Act: "drelu"}, []int{4, 6}, []int{6, 2}, []int{2}, []int{4, 2}, []int{4, 2}),
-				sample(MatMulEndAttrs{Sums: "a", TransA: true}, []int{6, 4}, []int{6, 2}),
-				sample(MatMulEndAttrs{Sums: "b"}, []int{4, 6}, []int{6, 2}, []int{2}, []int{4, 2}),
-				{Attrs: MatMulEndAttrs{Sums: "b", TransA: true, Out: dtype.F32}, In: []ir.Type{ir.T(dtype.BF16, 6, 4), ir.T(dtype.BF16, 6, 3)}},
+				sample(MatMulEpilogueAttrs{Act: "relu"}, []int{4, 6}, []int{6, 2}, []int{2}),
+				sample(MatMulEpilogueAttrs{Act: "gelu", Keep: true, TransB: true}, []int{3, 4, 6}, []int{2, 6}, []int{2}),
+				sample(MatMulEpilogueAttrs{Act: "gelu_tanh", TransA: true}, []int{6, 4}, []int{6, 2}, []int{2}, []int{4, 2}),
+				sample(MatMulEpilogueAttrs{Act: "dgelu"}, []int{4, 6}, []int{6, 2}, []int{2}, []int{4, 2}, []int{4, 2}),
+				sample(MatMulEpilogueAttrs{Act: "dgelu_tanh", TransB: true}, []int{4, 6}, []int{2, 6}, []int{2}, []int{4, 2}, []int{4, 2}),
+				sample(MatMulEpilogueAttrs{Act: "drelu"}, []int{4, 6}, []int{6, 2}, []int{2}, []int{4, 2}, []int{4, 2}),
+				sample(MatMulEpilogueAttrs{Sums: "a", TransA: true}, []int{6, 4}, []int{6, 2}),
+				sample(MatMulEpilogueAttrs{Sums: "b"}, []int{4, 6}, []int{6, 2}, []int{2}, []int{4, 2}),
+				{Attrs: MatMulEpilogueAttrs{Sums: "b", TransA: true, Out: dtype.F32}, In: []ir.Type{ir.T(dtype.BF16, 6, 4), ir.T(dtype.BF16, 6, 3)}},
 			}
 		},
 	})
 }
 
-// product is the matmul in op, without its end.
+// product is the matmul in op, without its epilogue.
 func product(op *ir.Op) *ir.Op {
-	a := op.Attrs.(MatMulEndAttrs)
+	a := op.Attrs.(MatMulEpilogueAttrs)
 	return &ir.Op{Def: MatMulDef, Attrs: MatMulAttrs{TransA: a.TransA, TransB: a.TransB, Out: a.Out}, In: op.In[:min(3, len(op.In))], Out: op.Out}
 }
 
-func inferMatMulEnd(op *ir.Op) ([]ir.Type, error) {
-	a := op.Attrs.(MatMulEndAttrs)
+func inferMatMulEpilogue(op *ir.Op) ([]ir.Type, error) {
+	a := op.Attrs.(MatMulEpilogueAttrs)
 	out, err := inferMatMul(product(op))
 	if err != nil {
 		return nil, err
@@ -118,9 +118,9 @@ func inferMatMulEnd(op *ir.Op) ([]ir.Type, error) {
 	return out, nil
 }
 
-// matMulEndParts is what the op means.
-func matMulEndParts(b *ir.Builder, op *ir.Op) []*ir.Value {
-	a, aux := op.Attrs.(MatMulEndAttrs), operand(op, 4)
+// matMulEpilogueParts is what the op means.
+func matMulEpilogueParts(b *ir.Builder, op *ir.Op) []*ir.Value {
+	a, aux := op.Attrs.(MatMulEpilogueAttrs), operand(op, 4)
 	y := MatMulOf(b, MatMulAttrs{TransA: a.TransA, TransB: a.TransB, Out: a.Out}, op.In[0], op.In[1], bias(op))
 	if v := operand(op, 3); v != nil {
 		y = Add(b, y, v)
@@ -158,9 +158,9 @@ func matMulEndParts(b *ir.Builder, op *ir.Op) []*ir.Value {
 	return out
 }
 
-// matMulEndImpl calls GemmEnd, which kernels/cuda documents and only that target has.
-func matMulEndImpl(op *ir.Op) kir.Impl {
-	a := op.Attrs.(MatMulEndAttrs)
+// matMulEpilogueImpl calls GemmEpilogue, which kernels/cuda documents and only that target has.
+func matMulEpilogueImpl(op *ir.Op) kir.Impl {
+	a := op.Attrs.(MatMulEpilogueAttrs)
 	plain := matMulImpl(product(op))
 	if plain.Template != "Gemm" {
 		return kir.Impl{}
@@ -181,7 +181,7 @@ func matMulEndImpl(op *ir.Op) kir.Impl {
 	if sums != 0 {
 		order[6] = next
 	}
-	impl := kir.Impl{Kind: kir.Template, Template: "GemmEnd", Order: order, Ints: ints}
+	impl := kir.Impl{Kind: kir.Template, Template: "GemmEpilogue", Order: order, Ints: ints}
 	if operand(op, 3) != nil {
 		impl.InPlace = 1 + 3
 	}
