@@ -196,7 +196,7 @@ func (a *annotator) annotate() {
 	if a.m.Size("tp") > 1 && a.regroup() > 0 {
 		a.propagate()
 	}
-	if a.m.Size("tp") > 1 && a.makeAgain() {
+	if a.m.Size("tp") > 1 && a.rematerialise() {
 		a.propagate()
 	}
 }

@@ -25,7 +25,7 @@ func (s *splitter) get(v *ir.Value, to mesh.Sharding, why string) *ir.Value {
 			return m.value
 		}
 	}
-	w := s.remake(v, to)
+	w := s.rematerialise(v, to)
 	if w == nil {
 		from := s.nearest(v, to)
 		w = s.change(from.value, from.sharding, to, v.Name, why)

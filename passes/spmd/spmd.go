@@ -261,9 +261,9 @@ func same(op *ir.Op, in, out [][]int) bool {
 	return true
 }
 
-// remake computes a part of a replicated value that is cheap to make, operand for operand; nil when it is not
+// rematerialise computes a part of a replicated value that is cheap to make, operand for operand; nil when it is not
 // cheap, or its op cannot make that part alone.
-func (s *splitter) remake(v *ir.Value, to mesh.Sharding) *ir.Value {
+func (s *splitter) rematerialise(v *ir.Value, to mesh.Sharding) *ir.Value {
 	op := v.Op
 	if op == nil || !v.Sharding.IsReplicated() || len(op.Out) != 1 || !cheap(op) {
 		return nil

@@ -166,13 +166,13 @@ func (fl *flow) settle(q int, reads []*ir.Value, has func(*ir.Value) bool) []*ir
 		list = append(list, v)
 	}
 	slices.SortFunc(list, fl.k.program)
-	again := map[*ir.Value]bool{} // computed again
+	remat := map[*ir.Value]bool{} // computed again
 	var from func(x *ir.Value) bool
 	from = func(x *ir.Value) bool { // x can be had
 		if x == nil || !fl.k.core(x) {
 			return x == nil || len(fl.k.kind[x].leaves) == 0 && fl.k.lives(fl.k.kind[x].params, q)
 		}
-		return set[x] || again[x] || isView(x.Op) && from(x.Op.In[0])
+		return set[x] || remat[x] || isView(x.Op) && from(x.Op.In[0])
 	}
 	for _, v := range list {
 		if v.Op == nil {
@@ -180,7 +180,7 @@ func (fl *flow) settle(q int, reads []*ir.Value, has func(*ir.Value) bool) []*ir
 		}
 		delete(set, v)
 		if (isView(v.Op) || light(v.Op)) && !slices.ContainsFunc(v.Op.In, func(x *ir.Value) bool { return !from(x) }) {
-			again[v] = true
+			remat[v] = true
 			continue
 		}
 		set[v] = true

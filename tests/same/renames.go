@@ -15,6 +15,7 @@ var renames = []struct {
 }{
 	{regexp.MustCompile(`\bGemmEnd\b`), "GemmEpilogue"},
 	{regexp.MustCompile(`\bmatmul_end\b`), "matmul_epilogue"},
+	{regexp.MustCompile(`\.again\b`), ".remat"},
 }
 
 // renamed is a generated file by the names of today, its columns as gofmt has them then.

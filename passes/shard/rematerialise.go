@@ -8,11 +8,11 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 )
 
-// makeAgain makes the backward pass make anew what is cheap, so that it is not kept between the passes: what the
+// rematerialise has the backward pass compute anew what is cheap, so that it is not kept between the passes: what the
 // forward pass put together of its parts of tokens, and the parts of a fused weight. It reports whether there was any.
 //
 // What is put together is a copy (a reshape to the same dims, see gatherer), and the views of it that backward reads.
-func (a *annotator) makeAgain() bool {
+func (a *annotator) rematerialise() bool {
 	forward := map[*ir.Op]bool{}
 	for _, r := range a.f.Results {
 		if forwardResult(r) {
@@ -28,8 +28,8 @@ func (a *annotator) makeAgain() bool {
 	b := ir.NewBuilder(a.f)
 	list, made := a.f.Ops, map[*ir.Value]*ir.Value{}
 	a.f.Ops = nil
-	var again func(v *ir.Value) *ir.Value
-	again = func(v *ir.Value) *ir.Value {
+	var remat func(v *ir.Value) *ir.Value
+	remat = func(v *ir.Value) *ir.Value {
 		if w := made[v]; w != nil || v.Op == nil {
 			return orElse(w, v)
 		}
@@ -39,9 +39,9 @@ func (a *annotator) makeAgain() bool {
 			w.Op.Why = "sequence parallelism: all tokens again, for the gradient of the weight that read them"
 			a.constrained[w] = without(v.Sharding, "tp")
 		} else {
-			w = b.Emit(v.Op.Def, v.Op.Attrs, again(v.Op.In[0]))
+			w = b.Emit(v.Op.Def, v.Op.Attrs, remat(v.Op.In[0]))
 		}
-		made[v] = b.Rename(w, v.Name+".again")
+		made[v] = b.Rename(w, v.Name+".remat")
 		return made[v]
 	}
 	for _, op := range list {
@@ -53,7 +53,7 @@ func (a *annotator) makeAgain() bool {
 				}
 				if partOfParam(v) || a.c.Opt.SP && inTokens(v, forward) && !splitOver(plan.In[i], "tp") {
 					b.Loc = a.c.Loc(op.Loc)
-					op.In[i] = again(v)
+					op.In[i] = remat(v)
 				}
 			}
 		}
