@@ -8,9 +8,9 @@ import (
 	"github.com/gtc-compiler/gtc/passes/compress"
 	"github.com/gtc-compiler/gtc/passes/epilogue"
 	"github.com/gtc-compiler/gtc/passes/fuse"
-	"github.com/gtc-compiler/gtc/passes/join"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/microbatch"
+	"github.com/gtc-compiler/gtc/passes/multitensor"
 	"github.com/gtc-compiler/gtc/passes/normalize"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/passes/overlap"
@@ -79,7 +79,7 @@ var Table = []pass.Pass{
 		Why: "what runs, in which order, and waits for what: memory is planned for that and for nothing else"},
 	{Name: "memplan", Run: memplan.Run, Needs: pass.Scheduled, Makes: pass.Planned,
 		Why: "one arena, every buffer an offset; the peak is known before anything runs"},
-	{Name: "join", Run: join.Run, Needs: pass.Planned,
+	{Name: "multitensor", Run: multitensor.Run, Needs: pass.Planned,
 		Why: "calls are put off as far as the memory that they touch allows: it is not made larger for that"},
 }
 

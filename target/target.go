@@ -22,7 +22,7 @@ type Target interface {
 	// Workspace is the scratch memory that the call takes, in bytes. It is asked before there is a plan: Align is nil.
 	Workspace(c Call) (int, error)
 	// Scratch is the scratch memory of a fused kernel over s, in bytes: what it takes when it runs alone, and what its sums add to
-	// those of others when calls are joined (Traits.JoinCalls).
+	// those of others when calls are joined (Traits.MultiTensor).
 	Scratch(s *group.Space) (alone, joined int)
 	// CheckChips refuses names that are none of the target's chips (--arch), before anything is looked for.
 	CheckChips(names []string) error
@@ -42,13 +42,13 @@ type Host interface {
 	Build(strict bool) string
 }
 
-// Joiner is a target that launches several kernels at once.
-type Joiner interface {
+// MultiTensor is a target that launches several kernels at once (multi-tensor apply).
+type MultiTensor interface {
 	Target
-	// Join is equal for calls of fused kernels that one launch can do together, where none of them touches what another writes; ""
+	// BatchKey is equal for calls of fused kernels that one launch can do together, where none of them touches what another writes; ""
 	// for those that no launch does with others. at is where the params are, in bytes of the arena. With inOrder the launch does them
 	// one after the other, so that one may need what another makes.
-	Join(k *kir.Kernel, at []int) (key string, inOrder bool)
+	BatchKey(k *kir.Kernel, at []int) (key string, inOrder bool)
 }
 
 // Function is what a call of a template calls: a function of a package of kernels, or one in C.
@@ -72,7 +72,7 @@ type Traits struct {
 	AttentionDropout bool // templates of attention draw the dropout of the probabilities themselves
 	Epilogues        bool // products do what follows them while their result is in registers (template GemmEpilogue)
 	JoinReaders      bool // groups that read one large value are merged, since no cache keeps it for the second
-	JoinCalls        bool // calls cost so much to start that those which do the same to different tensors become one
+	MultiTensor      bool // calls cost so much to start that those which do the same to different tensors become one
 	InPlace          bool // memory is short: templates write over an operand where they may (kir.Impl.InPlace)
 
 	// OwnProduct is up to how many operations a product in tensor cores is done well by the target's own kernels; larger ones

@@ -18,7 +18,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/fuse"
-	"github.com/gtc-compiler/gtc/passes/join"
+	"github.com/gtc-compiler/gtc/passes/multitensor"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/schedule"
@@ -66,7 +66,7 @@ func main() {
 
 // planned takes the module through the passes from fuse on, and verifies it behind each.
 func planned(c *pass.Context) error {
-	for _, run := range []func(*pass.Context) error{fuse.Run, schedule.Run, memplan.Run, join.Run} {
+	for _, run := range []func(*pass.Context) error{fuse.Run, schedule.Run, memplan.Run, multitensor.Run} {
 		if err := run(c); err != nil {
 			return err
 		}

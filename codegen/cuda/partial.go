@@ -28,8 +28,8 @@ func RowBytes(d dtype.DType, rows, rowElems int) int {
 	return 0
 }
 
-// JoinedBytes is the workspace of a sum into one number over n elements in a launch over many tensors.
-func JoinedBytes(d dtype.DType, n int) int { return partialBytes(d, 1, (n+minPiece-1)/minPiece) }
+// MultiTensorBytes is the workspace of a sum into one number over n elements in a launch over many tensors.
+func MultiTensorBytes(d dtype.DType, n int) int { return partialBytes(d, 1, (n+minPiece-1)/minPiece) }
 
 // sumCopies is the most partial copies that a kernel over rows of rowElems elements makes of an accumulator of elems.
 func sumCopies(elems, rows, rowElems int) int {

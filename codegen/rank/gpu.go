@@ -191,7 +191,7 @@ func (d *gpu) fused(cl *call) error {
 		kernels, err = gpuprint.InOrder("numbers", cl.kernels)
 		cl.args = nil
 	default:
-		kernels, work, err = gpuprint.Many(cl.describe, cl.kernels)
+		kernels, work, err = gpuprint.MultiTensor(cl.describe, cl.kernels)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", cl.loc, err)

@@ -89,5 +89,5 @@ func points(s *group.Space) int {
 // early reports whether a group comes before all others, whatever reads it: casts of parameters, which a GPU does in one launch
 // when they follow each other. Their results are needed until the backward anyway.
 func (fu *fuser) early(n *node) bool {
-	return fu.c.Traits().JoinCalls && len(n.ops) == 1 && n.ops[0].Move() == ir.Casts && n.ops[0].In[0].Op == nil && n.ops[0].In[0].Role == ir.Param
+	return fu.c.Traits().MultiTensor && len(n.ops) == 1 && n.ops[0].Move() == ir.Casts && n.ops[0].In[0].Op == nil && n.ops[0].In[0].Role == ir.Param
 }

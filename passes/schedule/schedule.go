@@ -107,7 +107,7 @@ func (s *scheduler) assemble(g group.Group, op *ir.Op) {
 // keep marks the values that have their places for themselves: numbers, where calls are joined. Theirs may
 // then be put off, whatever others do meanwhile.
 func (s *scheduler) keep() {
-	if !s.c.Traits().JoinCalls {
+	if !s.c.Traits().MultiTensor {
 		return
 	}
 	for i := range s.f.Calls {

@@ -22,7 +22,7 @@ type gpu struct{}
 // the last runs on later ones, too. Layouts are chosen by the ratios of processors, which are right in order: nobody has measured others.
 var traits = target.Traits{Name: Name, Title: "CUDA", About: "NVIDIA GPUs, one for each rank", Device: true,
 	Chips: []string{"sm_80", "sm_90"}, Comm: []string{"nccl"}, TF32: true, AttentionDropout: true, Epilogues: true, JoinReaders: true,
-	JoinCalls: true, InPlace: true, OwnProduct: 4 << 30, Cost: target.OneHost}
+	MultiTensor: true, InPlace: true, OwnProduct: 4 << 30, Cost: target.OneHost}
 
 // Traits are the target's.
 func (gpu) Traits() *target.Traits { return &traits }
@@ -39,8 +39,8 @@ func (gpu) Workspace(c target.Call) (int, error) {
 	return p.Workspace, nil
 }
 
-// Join is that of codegen/cuda, which prints the launches.
-func (gpu) Join(k *kir.Kernel, at []int) (key string, inOrder bool) {
+// BatchKey is that of codegen/cuda, which prints the launches.
+func (gpu) BatchKey(k *kir.Kernel, at []int) (key string, inOrder bool) {
 	key = print.Call{Kernel: k, At: at}.Key()
 	return key, key == print.Scalars
 }
@@ -54,7 +54,7 @@ func (gpu) Scratch(s *group.Space) (alone, joined int) {
 		case group.Acc:
 			alone += print.SumBytes(d, n, rows, elems)
 			if n == 1 {
-				joined += print.JoinedBytes(d, rows*elems)
+				joined += print.MultiTensorBytes(d, rows*elems)
 			}
 		case group.Row:
 			alone += print.RowBytes(d, rows, elems)

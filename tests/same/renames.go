@@ -15,6 +15,7 @@ var renames = []struct {
 }{
 	{regexp.MustCompile(`\bGemmEnd\b`), "GemmEpilogue"},
 	{regexp.MustCompile(`\bmatmul_end\b`), "matmul_epilogue"},
+	{regexp.MustCompile(`_many\b`), "_multitensor"},
 	{regexp.MustCompile(`\.again\b`), ".remat"},
 }
 

@@ -23,7 +23,7 @@ func (k *kit) cases(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(raw)
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=30m", "-run=CUDA|Cuda|Gemm|Product|Attn|Attention|Conv|Template|Kernel|Fuzz|Random|Many|Scatter|Pool|Xent|Transpose|Take"}, tested...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=30m", "-run=CUDA|Cuda|Gemm|Product|Attn|Attention|Conv|Template|Kernel|Fuzz|Random|MultiTensor|Scatter|Pool|Xent|Transpose|Take"}, tested...)...)
 	cmd.Env = append(os.Environ(), cudatest.Keep+"="+raw)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("the tests of kernels: %w\n%s", err, out)

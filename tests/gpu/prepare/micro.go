@@ -13,8 +13,8 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/kernels/cuda/cudatest/carry"
 	"github.com/gtc-compiler/gtc/passes/fuse"
-	"github.com/gtc-compiler/gtc/passes/join"
 	"github.com/gtc-compiler/gtc/passes/memplan"
+	"github.com/gtc-compiler/gtc/passes/multitensor"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/schedule"
 )
@@ -122,7 +122,7 @@ func (k *kit) timed(x timing) (*carry.Group, error) {
 	f := &ir.Func{Name: "forward"}
 	x.build(ir.NewBuilder(f))
 	c := &pass.Context{Module: &ir.Module{Funcs: []*ir.Func{f}}, Opt: &pass.Options{Target: pass.CUDA, Arch: k.archs, Precision: "bf16"}}
-	for _, run := range []func(*pass.Context) error{fuse.Run, schedule.Run, memplan.Run, join.Run} {
+	for _, run := range []func(*pass.Context) error{fuse.Run, schedule.Run, memplan.Run, multitensor.Run} {
 		if err := run(c); err != nil {
 			return nil, err
 		}

@@ -1,8 +1,8 @@
-// Package join makes one launch of calls that do the same to different tensors: updates of all parameters, the sums of squares of
-// all gradients. A launch takes some microseconds whatever it does, and a small one leaves most of a GPU idle. A call may be
+// Package multitensor makes one launch of calls that do the same to different tensors, as multi-tensor apply does: updates of all
+// parameters, the sums of squares of all gradients. A launch takes some microseconds whatever it does, and a small one leaves most of a GPU idle. A call may be
 // put off until the last of its kind, unless something in between touches the memory that it touches. So memory comes first: it is
 // planned for calls as schedule made them, and joining takes none.
-package join
+package multitensor
 
 import (
 	"slices"
@@ -17,17 +17,17 @@ import (
 
 // Run joins the calls of every function, on targets that launch several kernels at once.
 func Run(c *pass.Context) error {
-	on, ok := c.Opt.On().(target.Joiner)
+	on, ok := c.Opt.On().(target.MultiTensor)
 	if !ok {
 		return nil
 	}
 	for _, f := range c.Module.Funcs {
-		j := &joiner{c: c, on: on, groups: map[int]group.Group{}, out: []ir.Call{}, number: map[int]int{}}
+		b := &batcher{c: c, on: on, groups: map[int]group.Group{}, out: []ir.Call{}, number: map[int]int{}}
 		for _, g := range group.List(f) {
-			j.groups[g.ID] = g
+			b.groups[g.ID] = g
 		}
 		before := len(f.Calls)
-		if err := j.run(f); err != nil {
+		if err := b.run(f); err != nil {
 			return err
 		}
 		if len(f.Calls) < before {
@@ -76,10 +76,10 @@ type batch struct {
 	touched
 }
 
-// joiner goes through the calls of a function.
-type joiner struct {
+// batcher goes through the calls of a function.
+type batcher struct {
 	c      *pass.Context
-	on     target.Joiner
+	on     target.MultiTensor
 	groups map[int]group.Group
 	open   []*batch    // in the order in which they will run: a later one may need what an earlier one makes
 	out    []ir.Call   // those that are settled
@@ -87,43 +87,43 @@ type joiner struct {
 	number map[int]int // of a collective before, now
 }
 
-func (j *joiner) run(f *ir.Func) error {
+func (b *batcher) run(f *ir.Func) error {
 	for i := range f.Calls {
 		c := &f.Calls[i]
 		if c.On != "" {
-			j.flush(func(*batch) bool { return true })
-			j.number[i] = len(j.out)
-			j.emit(*c)
+			b.flush(func(*batch) bool { return true })
+			b.number[i] = len(b.out)
+			b.emit(*c)
 			continue
 		}
-		key, inOrder, err := j.key(c)
+		key, inOrder, err := b.key(c)
 		if err != nil {
 			return err
 		}
 		t := touches(c)
 		if key != "" {
-			j.add(*c, key, inOrder, t)
+			b.add(*c, key, inOrder, t)
 			continue
 		}
-		j.flush(func(o *batch) bool { return o.conflicts(&t) })
-		j.emit(*c)
+		b.flush(func(o *batch) bool { return o.conflicts(&t) })
+		b.emit(*c)
 	}
-	j.flush(func(*batch) bool { return true })
-	for i := range j.out {
-		wait := j.out[i].Wait
+	b.flush(func(*batch) bool { return true })
+	for i := range b.out {
+		wait := b.out[i].Wait
 		for k, n := range wait {
-			wait[k] = j.number[n]
+			wait[k] = b.number[n]
 		}
 		slices.Sort(wait)
 	}
-	f.Calls = j.out
+	f.Calls = b.out
 	return nil
 }
 
 // key is the target's for a call of a fused kernel; "" for any other.
-func (j *joiner) key(c *ir.Call) (key string, inOrder bool, err error) {
+func (b *batcher) key(c *ir.Call) (key string, inOrder bool, err error) {
 	w := &c.Work[0]
-	g := j.groups[w.Group]
+	g := b.groups[w.Group]
 	if kind := group.Impl(g.Ops[0]).Kind; kind == kir.Template || kind == kir.None {
 		return "", false, nil
 	}
@@ -131,15 +131,15 @@ func (j *joiner) key(c *ir.Call) (key string, inOrder bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	key, inOrder = j.on.Join(built.Kernel, built.At())
+	key, inOrder = b.on.BatchKey(built.Kernel, built.At())
 	return key, inOrder, nil
 }
 
 // add puts c off, with others of its key where there are any that it can go with.
-func (j *joiner) add(c ir.Call, key string, inOrder bool, t touched) {
+func (b *batcher) add(c ir.Call, key string, inOrder bool, t touched) {
 	var to *batch
-	for i := len(j.open) - 1; i >= 0 && to == nil; i-- {
-		o := j.open[i]
+	for i := len(b.open) - 1; i >= 0 && to == nil; i-- {
+		o := b.open[i]
 		if o.key == key && (inOrder || !o.conflicts(&t)) {
 			to = o
 		}
@@ -147,14 +147,14 @@ func (j *joiner) add(c ir.Call, key string, inOrder bool, t touched) {
 			break
 		}
 	}
-	if to != nil && !j.c.May(slices.Concat(c.Work[0].Write, []*ir.Value{nil})[0], "it is launched with others of its kind") {
+	if to != nil && !b.c.May(slices.Concat(c.Work[0].Write, []*ir.Value{nil})[0], "it is launched with others of its kind") {
 		to = nil
 	}
 	if to == nil {
 		to = &batch{key: key}
-		j.open = append(j.open, to)
+		b.open = append(b.open, to)
 	}
-	j.wait = append(j.wait, c.Wait...)
+	b.wait = append(b.wait, c.Wait...)
 	to.call.Work = append(to.call.Work, c.Work...)
 	to.call.InOrder = inOrder && len(to.call.Work) > 1
 	to.reads = append(to.reads, t.reads...)
@@ -162,33 +162,33 @@ func (j *joiner) add(c ir.Call, key string, inOrder bool, t touched) {
 }
 
 // flush settles the open batches for which due holds, in their order, and those before them that they need.
-func (j *joiner) flush(due func(*batch) bool) {
-	now := make([]bool, len(j.open))
+func (b *batcher) flush(due func(*batch) bool) {
+	now := make([]bool, len(b.open))
 	for i := len(now) - 1; i >= 0; i-- {
-		now[i] = due(j.open[i])
+		now[i] = due(b.open[i])
 		for k := i + 1; k < len(now); k++ {
-			now[i] = now[i] || now[k] && j.open[i].conflicts(&j.open[k].touched)
+			now[i] = now[i] || now[k] && b.open[i].conflicts(&b.open[k].touched)
 		}
 	}
-	open := j.open
-	j.open = nil
+	open := b.open
+	b.open = nil
 	for i, o := range open {
 		if now[i] {
-			j.emit(o.call)
+			b.emit(o.call)
 		} else {
-			j.open = append(j.open, o)
+			b.open = append(b.open, o)
 		}
 	}
 }
 
 // emit settles c, which waits for what calls that were put off would have waited for: no later than before.
-func (j *joiner) emit(c ir.Call) {
+func (b *batcher) emit(c ir.Call) {
 	c.Wait = slices.Clone(c.Wait)
-	for _, w := range j.wait {
+	for _, w := range b.wait {
 		if !slices.Contains(c.Wait, w) {
 			c.Wait = append(c.Wait, w)
 		}
 	}
-	j.wait = nil
-	j.out = append(j.out, c)
+	b.wait = nil
+	b.out = append(b.out, c)
 }

@@ -68,8 +68,8 @@ func (k flatKernel) moves(i int) bool {
 	})
 }
 
-// many is what the printing of a launch over many tensors needs to know.
-type many struct {
+// multiTensor is what the printing of a launch over many tensors needs to know.
+type multiTensor struct {
 	calls  []Call
 	shared []int // params that are the same in all calls: pointers as usual
 	own    []int // those in the table
@@ -79,12 +79,12 @@ type many struct {
 	refs   []int // entries of table that are offsets
 }
 
-// Many prints calls of one Key as one launch, or two when they reduce. Args are params of the first call.
-func Many(name string, calls []Call) (list []cuda.Kernel, workspace int, err error) {
+// MultiTensor prints calls of one Key as one launch, or two when they reduce (multi-tensor apply). Args are params of the first call.
+func MultiTensor(name string, calls []Call) (list []cuda.Kernel, workspace int, err error) {
 	k := flattened(calls[0].Kernel)
 	p := newPrinter(name, k.Kernel)
 	p.wide = false
-	m := &many{calls: calls}
+	m := &multiTensor{calls: calls}
 	aligned := true
 	for i := range k.Params {
 		same := !slices.ContainsFunc(calls, func(c Call) bool { return c.At[i] != calls[0].At[i] })
@@ -102,9 +102,9 @@ func Many(name string, calls []Call) (list []cuda.Kernel, workspace int, err err
 			k.Params[i].Align = 64
 		}
 	}
-	p.manyKernel(m)
+	p.multiTensorKernel(m)
 	for _, n := range p.accs() {
-		p.manySum(m, n)
+		p.multiTensorSum(m, n)
 	}
 	return p.list, p.workspace, p.err
 }
@@ -113,7 +113,7 @@ func Many(name string, calls []Call) (list []cuda.Kernel, workspace int, err err
 const head = 3
 
 // tabulate makes the table: after its head, for each tensor its first block, its elements and where its params are.
-func (m *many) tabulate() {
+func (m *multiTensor) tabulate() {
 	total := 0
 	for _, c := range m.calls {
 		total += c.Kernel.Rows() * c.Kernel.RowElems()
@@ -136,10 +136,10 @@ func (m *many) tabulate() {
 }
 
 // width is how many words a row of the table has.
-func (m *many) width() int { return 2 + len(m.own) }
+func (m *multiTensor) width() int { return 2 + len(m.own) }
 
-// beginMany opens a kernel with the parameters base, table, those of shared and perhaps ws.
-func (p *printer) beginMany(m *many, l launch, suffix string) cuda.Kernel {
+// beginMultiTensor opens a kernel with the parameters base, table, those of shared and perhaps ws.
+func (p *printer) beginMultiTensor(m *multiTensor, l launch, suffix string) cuda.Kernel {
 	p.Reset()
 	params := []string{"char *base", "const uint64_t *table"}
 	k := cuda.Kernel{Name: p.name + suffix, Include: []string{"fused.cuh"}, Grid: l.grid, Block: [3]int{l.threads, 1, 1}, Family: l.family, Table: m.table, Refs: m.refs,
@@ -158,14 +158,14 @@ func (p *printer) beginMany(m *many, l launch, suffix string) cuda.Kernel {
 	return k
 }
 
-// manyKernel prints the launch over all pieces of all tensors.
-func (p *printer) manyKernel(m *many) {
+// multiTensorKernel prints the launch over all pieces of all tensors.
+func (p *printer) multiTensorKernel(m *multiTensor) {
 	insts, uniform := p.partition()
 	l := launch{grid: [3]int{m.blocks, 1, 1}, threads: blockThreads, family: "pointwise", params: m.shared, work: p.has("acc")}
 	if l.work {
 		l.family = "reduction"
 	}
-	k := p.beginMany(m, l, "_many")
+	k := p.beginMultiTensor(m, l, "_multitensor")
 	p.Line("const int piece = (int)table[2];")
 	p.Line("const uint64_t *row = table + %d + %d * find_row<%d>(table + %d, (int)table[0], blockIdx.x);", head, m.width(), m.width(), head)
 	p.Line("const int64_t start = (int64_t)(blockIdx.x - (unsigned)row[0]) * piece, rest = (int64_t)row[1] - start;")
@@ -191,7 +191,7 @@ func (p *printer) manyKernel(m *many) {
 	}
 	leaf := func(n int) bool { return p.accumulate(n, fmt.Sprintf("a%d", n)) }
 	p.base = "start"
-	w := &walk{dims: p.rowDim, v: p.manyWidth(insts), chunks: 1}
+	w := &walk{dims: p.rowDim, v: p.multiTensorWidth(insts), chunks: 1}
 	for w.chunks < 4 && w.chunks*len(p.loads(insts)) < 4 { // whatever the piece is, which depends on how many tensors there are
 		w.chunks *= 2
 	}
@@ -207,14 +207,14 @@ func (p *printer) manyKernel(m *many) {
 		p.compute(insts, tail, leaf)
 		p.Close()
 	}
-	p.manyPartials(m)
+	p.multiTensorPartials(m)
 	p.Close()
 	k.Text = p.String()
 	p.list = append(p.list, k)
 }
 
-// manyWidth is how many elements a thread takes at once: 16 bytes of the widest type, where all tensors are aligned.
-func (p *printer) manyWidth(insts []int) int {
+// multiTensorWidth is how many elements a thread takes at once: 16 bytes of the widest type, where all tensors are aligned.
+func (p *printer) multiTensorWidth(insts []int) int {
 	v := 8
 	for _, n := range insts {
 		if in := p.k.Insts[n]; in.Op == "load" || in.Op == "store" {
@@ -228,8 +228,8 @@ func (p *printer) manyWidth(insts []int) int {
 	return v
 }
 
-// manyPartials leaves each block's sums in the workspace.
-func (p *printer) manyPartials(m *many) {
+// multiTensorPartials leaves each block's sums in the workspace.
+func (p *printer) multiTensorPartials(m *multiTensor) {
 	for _, n := range p.accs() {
 		in := p.k.Insts[n]
 		t := regType(in.DType)
@@ -242,13 +242,13 @@ func (p *printer) manyPartials(m *many) {
 	}
 }
 
-// manySum prints the launch that adds up the partial sums of each tensor, a block for each.
-func (p *printer) manySum(m *many, n int) {
+// multiTensorSum prints the launch that adds up the partial sums of each tensor, a block for each.
+func (p *printer) multiTensorSum(m *multiTensor, n int) {
 	in := p.k.Insts[n]
 	t := regType(in.DType)
 	at := p.partials[slices.IndexFunc(p.partials, func(a partial) bool { return a.inst == n })].at
 	l := launch{grid: [3]int{len(m.calls), 1, 1}, threads: blockThreads, family: "reduction", work: true}
-	k := p.beginMany(m, l, "_sums")
+	k := p.beginMultiTensor(m, l, "_sums")
 	p.Line("const uint64_t *row = table + %d + blockIdx.x * %d;", head, m.width())
 	p.Line("const int first = (int)row[0], last = blockIdx.x + 1 < gridDim.x ? (int)row[%d] : (int)table[1];", m.width())
 	p.Line("%s a = %s;", t, scalar.Identity(in))

@@ -42,8 +42,8 @@ func update(dims []int, sum bool) *kir.Kernel {
 	return k
 }
 
-// TestMany updates tensors of many sizes in one launch, and adds up their gradients' squares in two.
-func TestMany(t *testing.T) {
+// TestMultiTensor updates tensors of many sizes in one launch, and adds up their gradients' squares in two.
+func TestMultiTensor(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, sum := range []bool{false, true} {
 		for _, odd := range []int{0, 4} { // bytes by which the tensors are not aligned
@@ -79,7 +79,7 @@ func TestMany(t *testing.T) {
 			if key == "" || calls[4].Key() != key || calls[5].Key() != key {
 				t.Fatalf("keys %q, %q, %q", key, calls[4].Key(), calls[5].Key())
 			}
-			list, work, err := gencuda.Many("update", calls)
+			list, work, err := gencuda.MultiTensor("update", calls)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,8 +112,8 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// TestManyRefuses: what no launch does together.
-func TestManyRefuses(t *testing.T) {
+// TestMultiTensorRefuses: what no launch does together.
+func TestMultiTensorRefuses(t *testing.T) {
 	at := []int{0, 64, 128, 192, 256}
 	key := func(k *kir.Kernel) string { return gencuda.Call{Kernel: k, At: at}.Key() }
 	a := key(update([]int{64}, false))

@@ -1,4 +1,4 @@
-package join
+package multitensor
 
 import (
 	"testing"
@@ -8,5 +8,5 @@ import (
 )
 
 func TestGolden(t *testing.T) {
-	passtest.Golden(t, "join", Run, irtest.Options{})
+	passtest.Golden(t, "multitensor", Run, irtest.Options{})
 }
