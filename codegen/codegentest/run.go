@@ -18,8 +18,8 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/fuse"
-	"github.com/gtc-compiler/gtc/passes/multitensor"
 	"github.com/gtc-compiler/gtc/passes/memplan"
+	"github.com/gtc-compiler/gtc/passes/multitensor"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/schedule"
 )

@@ -62,7 +62,7 @@ type printer struct {
 	workspace int
 	partials  []partial
 	wide      bool   // indices need 64 bits
-	coarse    []bool // see coarse
+	fastMath  []bool // see fastMath
 	base      string // what positions of elements count from, if not 0
 }
 

@@ -39,7 +39,7 @@ func InOrder(name string, calls []Call) ([]cuda.Kernel, error) {
 	last, count := "", 0 // the text of the calls before, and where the table counts them
 	for _, c := range calls {
 		r := rolled(c)
-		p.k, p.coarse, p.Indent = r.Kernel, nil, 2
+		p.k, p.fastMath, p.Indent = r.Kernel, nil, 2
 		text := p.captured(func() { p.rolled(r) })
 		p.Indent = 1
 		if text != last {

@@ -11,8 +11,8 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
-// Expr prints the value of a scalar instruction over registers vN, by a faster function where fast is set and there is one.
-func Expr(k *kir.Kernel, n int, fast bool) (string, error) {
+// Expr prints the value of a scalar instruction over registers vN, by a faster function where fastMath is set and there is one.
+func Expr(k *kir.Kernel, n int, fastMath bool) (string, error) {
 	in := k.Insts[n]
 	if in.Op == "const" {
 		return Literal(in.DType, in.Value), nil
@@ -36,7 +36,7 @@ func Expr(k *kir.Kernel, n int, fast bool) (string, error) {
 	if s := constantPower(k, in, t, args[0]); s != "" {
 		return s, nil
 	}
-	s := function(f, t, fast, args)
+	s := function(f, t, fastMath, args)
 	if s == "" {
 		return "", fmt.Errorf("no C for %q of %s", in.Op, t)
 	}
@@ -44,8 +44,8 @@ func Expr(k *kir.Kernel, n int, fast bool) (string, error) {
 }
 
 // function prints f of registers of type t, which is computed in.
-func function(f *kir.Func, t dtype.DType, fast bool, args []string) string {
-	return f.Text(t, fast, kir.Words{Args: args, Zero: Literal(t, 0), One: Literal(t, 1), Type: RegType(t), Unsigned: unsigned(t),
+func function(f *kir.Func, t dtype.DType, fastMath bool, args []string) string {
+	return f.Text(t, fastMath, kir.Words{Args: args, Zero: Literal(t, 0), One: Literal(t, 1), Type: RegType(t), Unsigned: unsigned(t),
 		Wrap: func(v string) string { return wrap(t, v) }})
 }
 

@@ -93,8 +93,8 @@ type Func struct {
 	Takes Types // element types of operands, but for those of Choose and Convert
 	Rule  Rule
 
-	C    Forms
-	Fast string // CUDA: form of f32 where an error of 1e-6 is lost in a rounding to half precision; "": C's
+	C        Forms
+	FastMath string // CUDA: form of f32 where an error of 1e-6 is lost in a rounding to half precision; "": C's
 
 	Float func(x []float64) float64            // what it is, of floats; a Test gives 0 or 1
 	Int   func(d dtype.DType, x []int64) int64 // of integers of type d, U64 as its bits, and of bools; the result is cut to d's bits
@@ -169,11 +169,11 @@ type Words struct {
 	Wrap           func(v string) string // keeps the bits that the type has
 }
 
-// Text prints the function of operands of type d, by its fast form where fast is set and there is one; "" if it has no form for d.
-func (f *Func) Text(d dtype.DType, fast bool, w Words) string {
+// Text prints the function of operands of type d, by its fast-math form where fastMath is set and there is one; "" if it has no form for d.
+func (f *Func) Text(d dtype.DType, fastMath bool, w Words) string {
 	form := f.C.of(d)
-	if fast && f.Fast != "" && d == dtype.F32 {
-		form = f.Fast
+	if fastMath && f.FastMath != "" && d == dtype.F32 {
+		form = f.FastMath
 	}
 	sign := "u"
 	if d.Signed() {

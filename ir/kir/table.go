@@ -65,15 +65,15 @@ var funcs = []Func{
 	{Name: "rsqrt", Args: 1, Takes: Floats, C: floats("gtc_rsqrtf($x)", "1.0/sqrt($x)"), Cost: Plain, Wide: true,
 		Float: f1(func(x float64) float64 { return 1 / math.Sqrt(x) })},
 
-	{Name: "exp", Args: 1, Takes: Floats, C: floats("gtc_expf($x)", "exp($x)"), Fast: "gtc_fast_expf($x)", Cost: Dear, Wide: true, Float: f1(math.Exp)},
+	{Name: "exp", Args: 1, Takes: Floats, C: floats("gtc_expf($x)", "exp($x)"), FastMath: "gtc_fast_expf($x)", Cost: Dear, Wide: true, Float: f1(math.Exp)},
 	{Name: "expm1", Args: 1, Takes: Floats, C: floats("gtc_expm1f($x)", "expm1($x)"), Cost: Dear, Float: f1(math.Expm1)},
 	{Name: "log", Args: 1, Takes: Floats, C: floats("gtc_logf($x)", "log($x)"), Cost: Dear, Wide: true, Float: f1(math.Log)},
 	{Name: "log1p", Args: 1, Takes: Floats, C: floats("gtc_log1pf($x)", "log1p($x)"), Cost: Dear, Wide: true, Float: f1(math.Log1p)},
-	{Name: "sigmoid", Args: 1, Takes: Floats, C: floats("gtc_sigmoidf($x)", "gtc_sigmoid64($x)"), Fast: "gtc_fast_sigmoidf($x)", Cost: Dear, Float: f1(sigmoid)},
-	{Name: "softplus", Args: 1, Takes: Floats, C: floats("gtc_softplusf($x)", "gtc_softplus64($x)"), Fast: "gtc_fast_softplusf($x)", Cost: Dear, Wide: true, Float: f1(softplus)},
+	{Name: "sigmoid", Args: 1, Takes: Floats, C: floats("gtc_sigmoidf($x)", "gtc_sigmoid64($x)"), FastMath: "gtc_fast_sigmoidf($x)", Cost: Dear, Float: f1(sigmoid)},
+	{Name: "softplus", Args: 1, Takes: Floats, C: floats("gtc_softplusf($x)", "gtc_softplus64($x)"), FastMath: "gtc_fast_softplusf($x)", Cost: Dear, Wide: true, Float: f1(softplus)},
 	{Name: "erf", Args: 1, Takes: Floats, C: floats("gtc_erff($x)", "erf($x)"), Cost: Dear, Float: f1(math.Erf)},
 	// The normal distribution function.
-	{Name: "ncdf", Args: 1, Takes: Floats, C: floats("gtc_ncdff($x)", "gtc_ncdf64($x)"), Fast: "gtc_fast_ncdff($x)", Cost: Dear,
+	{Name: "ncdf", Args: 1, Takes: Floats, C: floats("gtc_ncdff($x)", "gtc_ncdf64($x)"), FastMath: "gtc_fast_ncdff($x)", Cost: Dear,
 		Float: f1(func(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 })},
 
 	{Name: "sin", Args: 1, Takes: Floats, C: floats("gtc_sinf($x)", "sin($x)"), Cost: Dear, Float: f1(math.Sin)},
@@ -84,7 +84,7 @@ var funcs = []Func{
 	{Name: "atan", Args: 1, Takes: Floats, C: floats("atanf($x)", "atan($x)"), Cost: Dear, Float: f1(math.Atan)},
 	{Name: "sinh", Args: 1, Takes: Floats, C: floats("sinhf($x)", "sinh($x)"), Cost: Dear, Wide: true, Float: f1(math.Sinh)},
 	{Name: "cosh", Args: 1, Takes: Floats, C: floats("coshf($x)", "cosh($x)"), Cost: Dear, Wide: true, Float: f1(math.Cosh)},
-	{Name: "tanh", Args: 1, Takes: Floats, C: floats("gtc_tanhf($x)", "tanh($x)"), Fast: "gtc_fast_tanhf($x)", Cost: Dear, Float: f1(math.Tanh)},
+	{Name: "tanh", Args: 1, Takes: Floats, C: floats("gtc_tanhf($x)", "tanh($x)"), FastMath: "gtc_fast_tanhf($x)", Cost: Dear, Float: f1(math.Tanh)},
 	{Name: "asinh", Args: 1, Takes: Floats, C: floats("asinhf($x)", "asinh($x)"), Cost: Dear, Float: f1(math.Asinh)},
 	{Name: "acosh", Args: 1, Takes: Floats, C: floats("acoshf($x)", "acosh($x)"), Cost: Dear, Float: f1(math.Acosh)},
 	{Name: "atanh", Args: 1, Takes: Floats, C: floats("atanhf($x)", "atanh($x)"), Cost: Dear, Float: f1(math.Atanh)},

@@ -6,9 +6,9 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
 
-// coarse marks the instructions whose value ends in nothing but half precision: through steady arithmetic to casts or stores
+// fastMath marks the instructions whose value ends in nothing but half precision: through steady arithmetic to casts or stores
 // of it.
-func coarse(k *kir.Kernel) []bool {
+func fastMath(k *kir.Kernel) []bool {
 	out := make([]bool, len(k.Insts))
 	for i := range out {
 		out[i] = true
@@ -33,10 +33,10 @@ func coarse(k *kir.Kernel) []bool {
 
 // expr prints the value of a scalar instruction, by faster functions where their error is lost in a rounding.
 func (p *printer) expr(n int) string {
-	if p.coarse == nil {
-		p.coarse = coarse(p.k)
+	if p.fastMath == nil {
+		p.fastMath = fastMath(p.k)
 	}
-	s, err := scalar.Expr(p.k, n, p.coarse[n])
+	s, err := scalar.Expr(p.k, n, p.fastMath[n])
 	if err != nil && p.err == nil {
 		p.err = err
 	}
