@@ -27,7 +27,7 @@ func (m *Machine) prepareComm(s *Step, c *program.Comm) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("BUG: %s of %s by %q", c.Kind, c.DType, c.Op)
 	}
-	s.dtype, s.op, s.line = dt, op, g.line
+	s.dtype, s.op, s.stream = dt, op, g.stream
 	s.site = comm.Site{Collective: c.Kind, Tensor: c.Tensor, Loc: c.Loc}
 	to, from := c.Bytes, c.Bytes
 	switch c.Kind {
@@ -62,21 +62,21 @@ func (m *Machine) prepareComm(s *Step, c *program.Comm) error {
 		}
 		s.do = doNothing
 	}
-	if err != nil || s.line == nil {
+	if err != nil || s.stream == nil {
 		return err
 	}
-	return m.prepareOn(s.line, s, to, from)
+	return m.prepareOn(s.stream, s, to, from)
 }
 
-// preparePair gives a message its line.
+// preparePair gives a message its stream.
 func (m *Machine) preparePair(s *Step, c *program.Comm) error {
 	n := m.peers[ranks.Peer{Axis: c.Axis, Coord: c.Peer}]
 	if n == nil {
 		return fmt.Errorf("BUG: %s between coordinates %d and %d of axis %s, which the plan does not list", c.Kind, m.Axes[c.Axis].coord, c.Peer, c.Axis)
 	}
-	s.to, s.line = n.rank, n.from
+	s.to, s.stream = n.rank, n.from
 	if s.do == doSend {
-		s.line = n.to
+		s.stream = n.to
 	}
 	return nil
 }
@@ -109,18 +109,18 @@ func commType(name string) (comm.DType, bool) {
 	return 0, false
 }
 
-// openLine makes a line's stream. direct may be nil.
-func (m *Machine) openLine(l *line, direct comm.DeviceComm) (err error) {
+// openStream makes what a stream has on the device. direct may be nil.
+func (m *Machine) openStream(l *stream, direct comm.DeviceComm) (err error) {
 	l.direct = direct
-	l.stream, err = m.Dev.NewStream(true)
+	l.on, err = m.Dev.NewStream(true)
 	return err
 }
 
 var opOf = map[int]comm.Op{doReduce: comm.OpAllReduce, doGather: comm.OpAllGather, doScatter: comm.OpReduceScatter, doExchange: comm.OpAllToAll,
 	doSend: comm.OpSend, doRecv: comm.OpRecv}
 
-// prepareOn prepares a collective on its line, which writes and reads so many bytes of the arena.
-func (m *Machine) prepareOn(l *line, s *Step, to, from int) (err error) {
+// prepareOn prepares a collective on its stream, which writes and reads so many bytes of the arena.
+func (m *Machine) prepareOn(l *stream, s *Step, to, from int) (err error) {
 	if s.ready, err = m.Dev.NewEvent(); err == nil {
 		s.done, err = m.Dev.NewEvent()
 	}
@@ -130,7 +130,7 @@ func (m *Machine) prepareOn(l *line, s *Step, to, from int) (err error) {
 	c := s.Call.Comm
 	switch {
 	case l.direct != nil:
-		s.direct = comm.DeviceCall{Op: opOf[s.do], DType: s.dtype, Reduce: s.op, Root: s.to, Bytes: from, Stream: l.stream.Handle()}
+		s.direct = comm.DeviceCall{Op: opOf[s.do], DType: s.dtype, Reduce: s.op, Root: s.to, Bytes: from, Stream: l.on.Handle()}
 		if from == 0 {
 			s.direct.Bytes = to
 		}
@@ -156,9 +156,9 @@ func (m *Machine) prepareOn(l *line, s *Step, to, from int) (err error) {
 	return nil
 }
 
-// stage makes the host memory of the lines.
+// stage makes the host memory of the streams.
 func (m *Machine) stage() (err error) {
-	for _, list := range [][]*line{m.lines, m.sends} {
+	for _, list := range [][]*stream{m.streams, m.sends} {
 		for _, l := range list {
 			if l.room > 0 && err == nil {
 				l.staging, err = m.Dev.Pinned(l.room)
@@ -184,47 +184,47 @@ func (m *Machine) communicate(s *Step, micro int) error {
 	if err := m.Main.Record(s.ready); err != nil {
 		return err
 	}
-	l := s.line
+	l := s.stream
 	s.epoch, s.issued, l.last = m.epoch, true, s
 	if l.direct == nil {
 		s.seq = l.queue.Do(s.job)
 		return nil
 	}
-	if err := l.stream.Wait(s.ready); err != nil {
+	if err := l.on.Wait(s.ready); err != nil {
 		return err
 	}
 	if err := l.direct.Enqueue(&s.direct); err != nil {
 		return fmt.Errorf("%s, at %s: %w", s.Call.Name, program.Place(s.Call.Loc), err)
 	}
-	return l.stream.Record(s.done)
+	return l.on.Record(s.done)
 }
 
-// byHost is a collective by way of host memory, on its line's thread. The stream is waited for before anything is done there:
+// byHost is a collective by way of host memory, on its stream's thread. The device is waited for before anything is done there:
 // what it copies of an earlier call lies in the same place.
 func (m *Machine) byHost(c comm.Communicator, s *Step, to, from int) error {
 	if err := m.Dev.Bind(); err != nil {
 		return err
 	}
-	l := s.line
+	l := s.stream
 	dst, src := l.staging[:to], l.staging[aligned(to):][:from]
-	err := l.stream.Wait(s.ready)
+	err := l.on.Wait(s.ready)
 	if err == nil && s.do == doReduce {
-		err = l.stream.Download(dst, s.Call.Comm.Offset)
+		err = l.on.Download(dst, s.Call.Comm.Offset)
 	}
 	if err == nil {
-		err = l.stream.Download(src, s.Call.Comm.Source)
+		err = l.on.Download(src, s.Call.Comm.Source)
 	}
 	if err == nil {
-		err = m.Until(l.stream.Query)
+		err = m.Until(l.on.Query)
 	}
 	if err == nil {
 		err = s.exchange(c, dst, src)
 	}
 	if err == nil {
-		err = l.stream.Upload(s.Call.Comm.Offset, dst)
+		err = l.on.Upload(s.Call.Comm.Offset, dst)
 	}
 	if err == nil {
-		err = l.stream.Record(s.done)
+		err = l.on.Record(s.done)
 	}
 	return err
 }
@@ -248,7 +248,7 @@ func (s *Step) exchange(c comm.Communicator, dst, src []byte) error {
 
 // Recordable reports whether a step can be recorded as a graph: all of its collectives run on the device.
 func (m *Machine) Recordable() bool {
-	for _, list := range [][]*line{m.lines, m.sends} {
+	for _, list := range [][]*stream{m.streams, m.sends} {
 		for _, l := range list {
 			if l.room > 0 {
 				return false

@@ -23,14 +23,14 @@ import (
 type Machine struct {
 	Plan *program.Plan
 	Memory
-	Main  device.Stream             // the device's stream of kernels
-	Axes  map[string]*AxisGroup     // ranks along each mesh axis but that of micro-batches
-	peers map[ranks.Peer]*neighbour // ranks that messages go to or come from
-	lines []*line                   // of collectives and of messages received: all are idle when a function has ended
-	sends []*line                   // of messages sent: all are idle when a step has ended
-	Funcs map[string]*Function      // by name, for slot 0 of the stash
-	Slots map[string][]*Function    // by name, for each slot of the stash; nil for slots that no action of that function works on
-	Watch Observer                  // is told of every call; nil for nobody
+	Main    device.Stream             // the device's stream of kernels
+	Axes    map[string]*AxisGroup     // ranks along each mesh axis but that of micro-batches
+	peers   map[ranks.Peer]*neighbour // ranks that messages go to or come from
+	streams []*stream                 // of collectives and of messages received: all are idle when a function has ended
+	sends   []*stream                 // of messages sent: all are idle when a step has ended
+	Funcs   map[string]*Function      // by name, for slot 0 of the stash
+	Slots   map[string][]*Function    // by name, for each slot of the stash; nil for slots that no action of that function works on
+	Watch   Observer                  // is told of every call; nil for nobody
 
 	given int   // status words that calls have, or copies of them
 	epoch int64 // steps that have ended: collectives that were issued in an earlier one are over
@@ -41,13 +41,13 @@ type Machine struct {
 	failed   atomic.Bool       // the job ended while the device worked
 }
 
-// line is a queue of communication that runs beside the kernels: on a thread of its own, and, where work is queued ahead, on a
-// stream of its own, too. Its collectives run one after the other: those of a library that works on devices' memory, or those of
+// stream is a queue of communication that runs beside the kernels: on a thread of its own, and, where work is queued ahead, on a device
+// stream of its own (on). Its collectives run one after the other: those of a library that works on devices' memory, or those of
 // comm, on the arena itself, or by way of memory that the device copies to and from. Events order them with the kernels on both
 // sides.
-type line struct {
+type stream struct {
 	queue   *comm.Queue
-	stream  device.Stream
+	on      device.Stream
 	direct  comm.DeviceComm // does the collectives on the device; nil: the queue does
 	room    int             // bytes of host memory for the largest collective; 0 where none goes by way of it
 	staging []byte          // that memory
@@ -56,17 +56,17 @@ type line struct {
 
 // AxisGroup is the ranks along one mesh axis, and the queue on which their collectives run.
 type AxisGroup struct {
-	name  string
-	Size  int               // ranks along the axis
-	coord int               // of this rank
-	Comm  comm.Communicator // nil when Size is 1
-	line  *line             // nil when Size is 1
+	name   string
+	Size   int               // ranks along the axis
+	coord  int               // of this rank
+	Comm   comm.Communicator // nil when Size is 1
+	stream *stream           // nil when Size is 1
 }
 
 // neighbour is a rank that messages go to and come from, each way in order, neither waiting for the other.
 type neighbour struct {
 	rank     int // its number within the pair, 0 or 1
-	to, from *line
+	to, from *stream
 }
 
 // Observer looks at every call of a machine.
@@ -115,13 +115,13 @@ type Step struct {
 	work device.Work // of a kernel
 	Word int         // number of the kernel's status word; -1 for none
 
-	line        *line // on which a collective or message goes; nil among one rank
-	to          int   // the peer's number in the pair, of a send or recv
+	stream      *stream // on which a collective or message goes; nil among one rank
+	to          int     // the peer's number in the pair, of a send or recv
 	site        comm.Site
 	dtype       comm.DType
 	op          comm.ReduceOp
-	job         func(comm.Communicator) error // the collective, for the line's queue
-	direct      comm.DeviceCall               // the collective, for the line's library
+	job         func(comm.Communicator) error // the collective, for the stream's queue
+	direct      comm.DeviceCall               // the collective, for the stream's library
 	seq         uint64                        // number that the queue gave the collective when it was issued last
 	issued      bool                          // the collective was issued before
 	epoch       int64                         // Machine.epoch when that was
@@ -164,20 +164,20 @@ func (m *Machine) connect(net ranks.Network) error {
 			if g.Comm == nil || g.Comm.Size() != g.Size {
 				return fmt.Errorf("BUG: axis %s of %d ranks has no communicator of that size", a.Name, a.Size)
 			}
-			g.line = &line{queue: comm.NewQueue(g.Comm)}
-			m.lines = append(m.lines, g.line)
-			if err := m.openLine(g.line, net.Direct[a.Name]); err != nil {
+			g.stream = &stream{queue: comm.NewQueue(g.Comm)}
+			m.streams = append(m.streams, g.stream)
+			if err := m.openStream(g.stream, net.Direct[a.Name]); err != nil {
 				return err
 			}
 		}
 		m.Axes[a.Name] = g
 	}
 	for p, c := range net.Pairs {
-		n := &neighbour{rank: 1 - c.Rank(), to: &line{queue: comm.NewQueue(c)}, from: &line{queue: comm.NewQueue(c)}}
+		n := &neighbour{rank: 1 - c.Rank(), to: &stream{queue: comm.NewQueue(c)}, from: &stream{queue: comm.NewQueue(c)}}
 		m.peers[p] = n
-		m.sends, m.lines = append(m.sends, n.to), append(m.lines, n.from)
+		m.sends, m.streams = append(m.sends, n.to), append(m.streams, n.from)
 		direct := net.DirectPairs[p]
-		if err := errors.Join(m.openLine(n.to, direct[0]), m.openLine(n.from, direct[1])); err != nil {
+		if err := errors.Join(m.openStream(n.to, direct[0]), m.openStream(n.from, direct[1])); err != nil {
 			return err
 		}
 	}
@@ -232,7 +232,7 @@ func (m *Machine) prepare(name string, calls []program.Call, copies []program.Co
 			if w < 0 || w >= i || f.Steps[w].Call.Comm == nil {
 				return nil, fmt.Errorf("BUG: call %d, %s, waits for call %d, which is no earlier collective", i, s.Call.Name, w)
 			}
-			if f.Steps[w].line != nil {
+			if f.Steps[w].stream != nil {
 				s.Waits = append(s.Waits, w)
 			}
 		}
@@ -303,10 +303,10 @@ func (m *Machine) moves(copies []program.Copy) ([]program.Copy, error) {
 
 // Close ends the queues; the communicators stay open.
 func (m *Machine) Close() {
-	for _, l := range slices.Concat(m.lines, m.sends) {
+	for _, l := range slices.Concat(m.streams, m.sends) {
 		l.queue.Close()
 	}
-	m.lines, m.sends = nil, nil
+	m.streams, m.sends = nil, nil
 	m.closeDirect()
 }
 

@@ -98,12 +98,12 @@ func (m *Machine) watched(f *Function, s *Step, micro int, t0, t1 time.Time) err
 // end has later work wait for what f has started, sends out of the stash apart, and makes its copies.
 func (m *Machine) end(f *Function) error {
 	var t0 time.Time
-	timed := m.Watch != nil && m.Local != nil && len(m.lines) > 0
+	timed := m.Watch != nil && m.Local != nil && len(m.streams) > 0
 	if timed {
 		t0 = time.Now()
 	}
-	for _, l := range m.lines {
-		if err := m.awaitLine(l); err != nil {
+	for _, l := range m.streams {
+		if err := m.awaitStream(l); err != nil {
 			return m.Broken(f, nil, err)
 		}
 	}
@@ -123,7 +123,7 @@ func (m *Machine) end(f *Function) error {
 
 // Finish waits for what a call makes, which of a collective is there only when it is over.
 func (m *Machine) Finish(s *Step) error {
-	if m.Local == nil || s.line == nil || s.do == doSend { // elsewhere it was waited for before
+	if m.Local == nil || s.stream == nil || s.do == doSend { // elsewhere it was waited for before
 		return nil
 	}
 	return m.await(s)
@@ -134,16 +134,16 @@ func (m *Machine) await(s *Step) error {
 	if !s.issued || s.epoch != m.epoch {
 		return nil // over since an earlier step, or never begun
 	}
-	if s.line.direct == nil { // which records the event when it is through
-		if err := s.line.queue.Wait(s.seq); err != nil {
+	if s.stream.direct == nil { // which records the event when it is through
+		if err := s.stream.queue.Wait(s.seq); err != nil {
 			return err
 		}
 	}
 	return m.Main.Wait(s.done)
 }
 
-// awaitLine has later kernels wait for everything on a line.
-func (m *Machine) awaitLine(l *line) error {
+// awaitStream has later kernels wait for everything on a stream.
+func (m *Machine) awaitStream(l *stream) error {
 	s := l.last
 	if s == nil {
 		return nil
@@ -165,7 +165,7 @@ func (m *Machine) awaitSends(f *Function, steps []int) error {
 // Settle ends a step: what follows waits for every message of it.
 func (m *Machine) Settle() error {
 	for _, l := range m.sends {
-		if err := m.awaitLine(l); err != nil {
+		if err := m.awaitStream(l); err != nil {
 			return err
 		}
 	}
