@@ -15,8 +15,10 @@ var renames = []struct {
 }{
 	{regexp.MustCompile(`\bGemmEnd\b`), "GemmEpilogue"},
 	{regexp.MustCompile(`\bmatmul_end\b`), "matmul_epilogue"},
-	{regexp.MustCompile(`_many\b`), "_multitensor"},
+	{regexp.MustCompile(`C\[i\] = end\(alpha`), "C[i] = epilogue(alpha"},
+	{regexp.MustCompile(`_many(_|\b)`), "_multitensor${1}"},
 	{regexp.MustCompile(`\.again\b`), ".remat"},
+	{regexp.MustCompile(`_[0-9a-f]{8}\b`), "_text"}, // in the name of a kernel: the hash of its text, which is compared itself
 }
 
 // renamed is a generated file by the names of today, its columns as gofmt has them then.
