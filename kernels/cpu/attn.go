@@ -10,6 +10,11 @@ package cpu
 import "C"
 import "unsafe"
 
+func init() {
+	templates["AttnFwd"] = template{call: AttnFwd, workspace: AttnFwdWorkspace}
+	templates["AttnBwd"] = template{call: AttnBwd, workspace: AttnBwdWorkspace}
+}
+
 // AttnFwd computes out = softmax(scale Q K^T + mask) V per batch and head, and lse, the log of each row's sum of
 // exponentials, which AttnBwd needs.
 //

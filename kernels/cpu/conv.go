@@ -12,6 +12,12 @@ package cpu
 import "C"
 import "unsafe"
 
+func init() {
+	templates["ConvFwd"] = template{call: ConvFwd, workspace: ConvFwdWorkspace}
+	templates["ConvBwdData"] = template{call: ConvBwdData, workspace: ConvBwdDataWorkspace}
+	templates["ConvBwdWeight"] = template{call: ConvBwdWeight, workspace: ConvBwdWeightWorkspace}
+}
+
 func convDims(n, c, h, w, o, kh, kw, oh, ow, padT, padL, strideH, strideW, dilH, dilW, groups int) C.conv_dims {
 	return C.conv_dims{N: C.long(n), C: C.long(c), H: C.long(h), W: C.long(w), O: C.long(o), KH: C.long(kh), KW: C.long(kw), OH: C.long(oh),
 		OW: C.long(ow), padT: C.long(padT), padL: C.long(padL), strideH: C.long(strideH), strideW: C.long(strideW), dilH: C.long(dilH),

@@ -11,6 +11,11 @@ void gtc_cofactor(const void *x, void *y, long bytes, long batch, long n);
 import "C"
 import "unsafe"
 
+func init() {
+	templates["Det"] = template{call: Det, workspace: DetWorkspace}
+	templates["Cofactor"] = template{call: Cofactor, workspace: CofactorWorkspace}
+}
+
 // Det computes y[batch], the determinants of x[batch,n,n], by elimination with partial pivoting in double precision.
 // Elements are float32 or float64, as bytes says: 4 or 8. No workspace.
 func Det(x, y, ws unsafe.Pointer, bytes, batch, n int) {

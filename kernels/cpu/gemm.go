@@ -14,6 +14,10 @@ size_t gtc_gemm_workspace(long batch, long m, long n, long k);
 import "C"
 import "unsafe"
 
+func init() {
+	templates["Gemm"] = template{call: Gemm, workspace: GemmWorkspace, half: gemmHalf}
+}
+
 // Epilogues of Gemm.
 const (
 	EpilogueNone     = 0 // C

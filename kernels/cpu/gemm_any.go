@@ -9,6 +9,10 @@ void gtc_gemm_any(const void *a, const void *b, const void *bias, void *c, long 
 import "C"
 import "unsafe"
 
+func init() {
+	templates["GemmAny"] = template{call: GemmAny, workspace: GemmAnyWorkspace}
+}
+
 // GemmAny computes C[i] = A[i] . B[i] + bias for i in [0, batch) in the element type that elem codes: an integer type,
 // whose sums wrap, ElemF64 or ElemF32 (for which Gemm is much faster). Layout, strides and bias are those of Gemm. No
 // workspace.

@@ -14,6 +14,13 @@ package cpu
 import "C"
 import "unsafe"
 
+func init() {
+	templates["Take"] = template{call: Take, workspace: TakeWorkspace, half: asTheyAre}
+	templates["ScatterRows"] = template{call: ScatterRows, workspace: ScatterRowsWorkspace, half: asTheyAre}
+	templates["TopK"] = template{call: TopK, workspace: TopKWorkspace}
+	templates["Scan"] = template{call: Scan, workspace: ScanWorkspace}
+}
+
 // Take copies out[o,i] = table[o,idx[i]], rows of rowBytes bytes: table [outer, size], idx [n] of int64, or of int32 when
 // idx32 is 1, negative ones counting from the end; out [outer, n]. The result is the position in idx of the first
 // index out of range, or -1; when there is one, out is zero. No workspace.

@@ -12,6 +12,10 @@ package cpu
 import "C"
 import "unsafe"
 
+func init() {
+	templates["Transpose"] = template{call: Transpose, workspace: TransposeWorkspace, half: asTheyAre}
+}
+
 // Transpose permutes the n (0 to 6) dims of in, of extents d0…, into out: dim i of out is dim p[i] of in, as in ONNX.
 // Dims past n are ignored. elemSize is 1, 2, 4 or 8 bytes. No workspace.
 func Transpose(in, out, ws unsafe.Pointer, n, d0, d1, d2, d3, d4, d5, p0, p1, p2, p3, p4, p5, elemSize int) {

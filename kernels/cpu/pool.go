@@ -14,6 +14,13 @@ package cpu
 import "C"
 import "unsafe"
 
+func init() {
+	templates["MaxPoolFwd"] = template{call: MaxPoolFwd, workspace: MaxPoolFwdWorkspace}
+	templates["MaxPoolBwd"] = template{call: MaxPoolBwd, workspace: MaxPoolBwdWorkspace}
+	templates["AvgPoolFwd"] = template{call: AvgPoolFwd, workspace: AvgPoolFwdWorkspace}
+	templates["AvgPoolBwd"] = template{call: AvgPoolBwd, workspace: AvgPoolBwdWorkspace}
+}
+
 func poolDims(n, c, h, w, kh, kw, oh, ow, padT, padL, padB, padR, strideH, strideW, dilH, dilW, includePad int) C.pool_dims {
 	return C.pool_dims{N: C.long(n), C: C.long(c), H: C.long(h), W: C.long(w), KH: C.long(kh), KW: C.long(kw), OH: C.long(oh),
 		OW: C.long(ow), padT: C.long(padT), padL: C.long(padL), padB: C.long(padB), padR: C.long(padR), strideH: C.long(strideH),

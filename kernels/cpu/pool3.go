@@ -14,6 +14,13 @@ package cpu
 import "C"
 import "unsafe"
 
+func init() {
+	templates["MaxPool3Fwd"] = template{call: MaxPool3Fwd, workspace: MaxPool3FwdWorkspace}
+	templates["MaxPool3Bwd"] = template{call: MaxPool3Bwd, workspace: MaxPool3BwdWorkspace}
+	templates["AvgPool3Fwd"] = template{call: AvgPool3Fwd, workspace: AvgPool3FwdWorkspace}
+	templates["AvgPool3Bwd"] = template{call: AvgPool3Bwd, workspace: AvgPool3BwdWorkspace}
+}
+
 // three converts a list of depth, height, width.
 func three(d, h, w int) [3]C.long { return [3]C.long{C.long(d), C.long(h), C.long(w)} }
 

@@ -10,6 +10,11 @@ package cpu
 import "C"
 import "unsafe"
 
+func init() {
+	templates["RoiAlignFwd"] = template{call: RoiAlignFwd, workspace: RoiAlignFwdWorkspace}
+	templates["RoiAlignBwd"] = template{call: RoiAlignBwd, workspace: RoiAlignBwdWorkspace}
+}
+
 // RoiAlignFwd pools x[batch,channels,height,width] over regions: y[regions,channels,rows,columns] is in each bin the
 // average of samples by samples places between its elements (as many as the bin has elements, rounded up, when samples is
 // 0), interpolated linearly; places more than one element outside count as 0. rois is [regions,4] of x1, y1, x2, y2,

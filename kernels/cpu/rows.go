@@ -12,6 +12,11 @@ int64_t gtc_scatter_add_rows(const int64_t *idx, const float *upd, float *out, l
 import "C"
 import "unsafe"
 
+func init() {
+	templates["GatherRows"] = template{call: GatherRows, workspace: GatherRowsWorkspace, half: asTheyAre}
+	templates["ScatterAddRows"] = template{call: ScatterAddRows, workspace: ScatterAddRowsWorkspace}
+}
+
 // GatherRows copies out[i] = table[idx[i]] for i in [0, n): table [rows, width] and out [n, width] of any 4-byte type,
 // idx int64 [n], negative indices counting from the end. The result is the position in idx of the first index out of
 // range, or -1; such rows become zero. No workspace.

@@ -14,6 +14,12 @@ void gtc_xent_bwd(const float *logits, const int64_t *target, const float *weigh
 import "C"
 import "unsafe"
 
+func init() {
+	templates["XentFwd"] = template{call: XentFwd, workspace: XentFwdWorkspace}
+	templates["XentBwd"] = template{call: XentBwd, workspace: XentBwdWorkspace}
+	templates["XentFwdBwd"] = template{call: XentFwdBwd, workspace: XentFwdBwdWorkspace}
+}
+
 // XentFwdBwd computes the softmax cross entropy of each row and its gradient in one go.
 //
 // logits is float32 [rows, classes], target int64 [rows], weight float32 [rows] or nil (all ones). With w = weight[i] and
