@@ -58,9 +58,12 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, f.Text)
 		}
 	}
-	c.Ints = c.Ints[1:]
-	if _, err := ref.Target.Template(c); err == nil {
-		t.Error("a call with an integer too few was taken")
+	short, more := c, c
+	short.Ints, more.Floats = c.Ints[1:], []float64{1}
+	for _, c := range []target.Call{short, more} {
+		if _, err := ref.Target.Template(c); err == nil {
+			t.Errorf("a call with %v and %v was taken", c.Ints, c.Floats)
+		}
 	}
 	for name, types := range map[string][]dtype.DType{"Det": {dtype.F32, dtype.F32}, "GemmAny": {dtype.F16, dtype.F16, dtype.Invalid, dtype.F16}} {
 		if ref.Target.Native(target.Call{Name: name, Types: types}) {

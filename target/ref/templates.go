@@ -3,6 +3,7 @@ package ref
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/gtc-compiler/gtc/codegen/scalar"
@@ -10,12 +11,12 @@ import (
 	"github.com/gtc-compiler/gtc/target"
 )
 
-// template is a hand-made kernel: a C function of pointers, in which sizes are constants. T is the type of the first pointer's
-// elements, S that of sums of them. Everything else is as kernels/cpu documents it.
+// template is a hand-made kernel: a C function of pointers, in which the numbers of a call are constants: long ints and float
+// floats. T is the type of the first pointer's elements, S that of sums of them. Everything else is as kernels/cpu documents it.
 type template struct {
-	pointers, ints, body string
-	status               bool // bad is the first row that is refused, or -1
-	moves                bool // elements are moved, whatever they are
+	pointers, ints, floats, body string
+	status                       bool // bad is the first row that is refused, or -1
+	moves                        bool // elements are moved, whatever they are
 }
 
 // Types of elements and of sums in the text of a template.
@@ -23,9 +24,10 @@ var elemType, sumType = regexp.MustCompile(`\bT\b`), regexp.MustCompile(`\bS\b`)
 
 // function is the C function NAME of a call.
 func (t template) function(c target.Call) (string, error) {
-	pointers, ints := strings.Split(t.pointers, ", "), strings.Fields(t.ints)
-	if len(ints) != len(c.Ints) || len(pointers) != len(c.Types) {
-		return "", fmt.Errorf("BUG: template %s of the reference target takes (%s; %s), not %d pointers and %v", c.Name, t.pointers, t.ints, len(c.Types), c.Ints)
+	pointers, ints, floats := strings.Split(t.pointers, ", "), strings.Fields(t.ints), strings.Fields(t.floats)
+	if len(ints) != len(c.Ints) || len(floats) != len(c.Floats) || len(pointers) != len(c.Types) {
+		return "", fmt.Errorf("BUG: template %s of the reference target takes (%s; %s; %s), not %d pointers, %v and %v", c.Name, t.pointers, t.ints, t.floats,
+			len(c.Types), c.Ints, c.Floats)
 	}
 	var b strings.Builder
 	result := "void"
@@ -49,6 +51,9 @@ func (t template) function(c target.Call) (string, error) {
 	}
 	for i, name := range ints {
 		fmt.Fprintf(&b, "\tconst long %s = %d;\n", name, c.Ints[i])
+	}
+	for i, name := range floats {
+		fmt.Fprintf(&b, "\tconst float %s = %s;\n", name, strconv.FormatFloat(float64(float32(c.Floats[i])), 'x', -1, 32))
 	}
 	if t.status {
 		b.WriteString("\tlong bad = -1;\n")
