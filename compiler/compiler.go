@@ -229,7 +229,7 @@ func binaries(ctx context.Context, o *Options, ranks int) error {
 	if o.Building != nil {
 		defer o.Building()()
 	}
-	return build.Binaries(ctx, o.Out, build.How{Ranks: ranks, Comm: o.Comm, GPU: o.Pass.Traits().Device})
+	return build.Binaries(ctx, o.Out, build.How{Ranks: ranks, Comm: o.Comm, On: o.Pass.On()})
 }
 
 // write completes the folder and puts it on disk, weights included. The manifest is the first result's.

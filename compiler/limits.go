@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
+	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/distributed/schedule"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
@@ -42,14 +44,25 @@ func (o *Options) arithmetic() error {
 		return fmt.Errorf("--loss-scale needs --precision fp16: no other precision scales the loss")
 	case p.LossScale != 0 && !(p.LossScale >= 1.0/(1<<40) && p.LossScale <= 1<<40): // beyond, it or its inverse is soon none in f32
 		return fmt.Errorf("--loss-scale must be dynamic or a number from 2^-40 to 2^40, not %g", p.LossScale)
-	case o.Comm == "nccl" && !slices.Contains(t.Traits().Comm, "nccl"):
-		return fmt.Errorf("--comm nccl needs --target cuda")
-	case !slices.Contains([]string{"", "local", "mpi", "nccl"}, o.Comm):
-		return fmt.Errorf("--comm must be local, mpi or nccl, not %q", o.Comm)
+	case !slices.Contains(append([]string{"", build.Local, build.MPI}, t.Traits().Comm...), o.Comm):
+		return libraryOf(o.Comm)
 	case p.HuberDelta < 0 || math.IsNaN(p.HuberDelta):
 		return fmt.Errorf("--huber-delta must be positive")
 	}
 	return nil
+}
+
+// libraryOf says what a library that the target's ranks cannot talk by needs.
+func libraryOf(comm string) error {
+	all := []string{build.Local, build.MPI}
+	for _, t := range pass.Targets {
+		if slices.Contains(t.Traits().Comm, comm) {
+			return fmt.Errorf("--comm %s needs --target %s", comm, t.Traits().Name)
+		}
+		all = append(all, t.Traits().Comm...)
+	}
+	last := len(all) - 1
+	return fmt.Errorf("--comm must be %s or %s, not %q", strings.Join(all[:last], ", "), all[last], comm)
 }
 
 // counts checks that numbers of things are such.

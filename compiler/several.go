@@ -9,7 +9,6 @@ import (
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/compiler/proof"
 	"github.com/gtc-compiler/gtc/passes/pass"
-	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Several compiles one model with several optimizers into one folder, o.Out: programs that share their kernels, and one
@@ -45,16 +44,24 @@ func Several(ctx context.Context, o *Options, optimizers []pass.Optimizer) ([]*R
 
 // generate makes code of the results, which share a package, and writes the folder.
 func generate(ctx context.Context, o *Options, results ...*Result) error {
-	var src *rank.Source
-	var m *abi.Manifest
-	var err error
-	if o.Pass.Traits().Device {
-		src, m, err = generateGPU(ctx, o, results...)
-	} else if src, err = rank.Generate("prog0", rank.Target{Options: results[0].Context.Opt}, programs(results...)...); err == nil {
-		m, err = manifest(o, src, results...)
-	}
+	c, err := kernelCompiler(o)
 	if err != nil {
 		return err
+	}
+	src, err := rank.Generate("prog0", rank.Target{Options: results[0].Context.Opt, Compiler: c}, programs(results...)...)
+	if err != nil {
+		return err
+	}
+	device, err := compileKernels(ctx, c, src, o.Pass.Reproducible)
+	if err != nil {
+		return err
+	}
+	m, err := manifest(o, src, results...)
+	if err != nil {
+		return err
+	}
+	if m.GPU = device; c != nil && c.Warning() != "" {
+		results[0].Warnings = append(results[0].Warnings, c.Warning())
 	}
 	if err := ctx.Err(); err != nil { // nothing is written of what was broken off
 		return err
@@ -66,7 +73,7 @@ func generate(ctx context.Context, o *Options, results ...*Result) error {
 	for _, r := range results {
 		r.Manifest, r.Proof = m, proven
 	}
-	return write(o, &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: m.Ranks, GPU: o.Pass.Traits().Device}, results...)
+	return write(o, &build.Folder{Programs: []map[string][]byte{src.Files}, Ranks: m.Ranks, On: o.Pass.On()}, results...)
 }
 
 // programs are those of the results, one for each stage of a pipeline, in the manifest's order.

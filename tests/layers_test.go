@@ -36,7 +36,8 @@ run   runtime/train/report
 run   runtime/train/loop
 run   runtime/train
 
-gtc   ir/kir kernels/cuda
+gtc   ir/kir target/launch target/cuda/chip
+gtc   kernels/cuda
 test  ir/kir/kirtest
 gtc   kernels/cuda/standin
 gtc   kernels/cuda/cudatest/carry
@@ -44,6 +45,7 @@ test  kernels/cuda/cudatest
 gtc   ir
 gtc   ir/group ir/ops ir/cost codegen/scalar
 gtc   codegen/c codegen/cuda target
+gtc   target/cuda/image
 gtc   target/cpu target/cuda target/ref
 gtc   ir/grad codegen/kernel
 sim   ir/interp
@@ -67,7 +69,6 @@ gtc   passes/compress passes/microbatch passes/rows passes/shard passes/spmd pas
 gtc   passes
 gtc   distributed kernels runtime
 gtc   codegen/rank codegen/build
-gtc   codegen/image
 test  codegen/codegentest
 gtc   compiler/proof
 gtc   compiler

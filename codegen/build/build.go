@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/kernels/cpu"
+	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/target"
 )
 
 // Folder is what Write puts on disk.
@@ -27,7 +29,7 @@ type Folder struct {
 	Ranks    int                 // ranks that Command is; 0 leaves it out
 	Commands map[string][]byte   // main.go of further commands, by name
 	Manifest []byte              // gtc.json
-	GPU      bool                // the programs run on a GPU: without C, and with what reaches the driver
+	On       target.Target       // what the programs run on; nil: the default
 }
 
 // modulePath is the module that the run-time packages belong to.
@@ -51,7 +53,7 @@ func Write(f *Folder) error {
 	}
 	files := map[string][]byte{Marker: f.Manifest}
 	files["go.mod"] = fmt.Appendf(nil, "module gtcout\n\ngo %s\n\nrequire %s v%s\n", goVersion, modulePath, Version)
-	if f.GPU {
+	if onDevice(f.On) {
 		files["go.mod"] = fmt.Appendf(files["go.mod"], "\nrequire %s %s\n", puregoPath, puregoVersion)
 	}
 	for i, p := range f.Programs {
@@ -59,7 +61,7 @@ func Write(f *Folder) error {
 			files[fmt.Sprintf("prog%d/%s", i, name)] = text
 		}
 		files[fmt.Sprintf("prog%d/plan.json", i)] = f.Manifest
-		if !f.GPU {
+		if !onDevice(f.On) {
 			files[fmt.Sprintf("prog%d/gtc_math.h", i)] = []byte(cpu.MathHeader)
 		}
 	}
@@ -172,17 +174,35 @@ import (
 func main() { train.Ranks(prog0.Programs) }
 `
 
-// unvendored are folders of the run-time that only tests need, and forGPUs those that only programs for GPUs do.
-var (
-	unvendored = []string{"testdata", "commtest", "devicetest"}
-	forGPUs    = []string{"distributed/comm/nccl", "runtime/device/cuda", "runtime/dynlib", "runtime/nvrtc"}
-)
+// unvendored are folders of the run-time that only tests need.
+var unvendored = []string{"testdata", "commtest", "devicetest"}
+
+// onDevice reports whether programs for t run on a device: without C, and with what reaches its driver.
+func onDevice(t target.Target) bool {
+	_, ok := t.(target.Device)
+	return ok
+}
+
+// others are the folders of the run-time that only programs for other targets than t need.
+func others(t target.Target) []string {
+	var own, all []string
+	for _, other := range pass.Targets {
+		d, ok := other.(target.Device)
+		switch {
+		case ok && other == t:
+			own = d.Runtime().Carries
+		case ok:
+			all = append(all, d.Runtime().Carries...)
+		}
+	}
+	return slices.DeleteFunc(all, func(folder string) bool { return slices.Contains(own, folder) })
+}
 
 // vendor adds the run-time's source, without tests, and vendor/modules.txt.
 func vendor(files map[string][]byte, f *Folder) error {
-	packages := map[string]bool{}
+	packages, without := map[string]bool{}, append(others(f.On), unvendored...)
 	for _, folder := range slices.Sorted(maps.Keys(carried)) {
-		if err := f.vendorTree(files, packages, folder); err != nil {
+		if err := vendorTree(files, packages, folder, without); err != nil {
 			return err
 		}
 	}
@@ -196,7 +216,7 @@ func vendor(files map[string][]byte, f *Folder) error {
 	for _, d := range dirs {
 		fmt.Fprintf(&b, "%s/%s\n", modulePath, d)
 	}
-	if f.GPU {
+	if onDevice(f.On) {
 		text, err := vendorPurego(files)
 		if err != nil {
 			return err
@@ -206,12 +226,13 @@ func vendor(files map[string][]byte, f *Folder) error {
 	return vendored(files, b.String())
 }
 
-// vendorTree adds the packages below one folder of the carried source, and their names to packages.
-func (f *Folder) vendorTree(files map[string][]byte, packages map[string]bool, folder string) error {
+// vendorTree adds the packages below one folder of the carried source, and their names to packages, but not those that are called,
+// or lie, as without says.
+func vendorTree(files map[string][]byte, packages map[string]bool, folder string, without []string) error {
 	tree := carried[folder]
 	return fs.WalkDir(tree, ".", func(inside string, d fs.DirEntry, err error) error {
 		name := path.Join(folder, inside)
-		if err != nil || d.IsDir() && (slices.Contains(unvendored, d.Name()) || !f.GPU && slices.Contains(forGPUs, name)) {
+		if err != nil || d.IsDir() && (slices.Contains(without, d.Name()) || slices.Contains(without, name)) {
 			if d != nil && d.IsDir() && err == nil {
 				return fs.SkipDir
 			}
@@ -252,8 +273,8 @@ const (
 // How says how programs are built.
 type How struct {
 	Ranks int
-	Comm  string // what they talk by: Local or MPI
-	GPU   bool   // as in Folder
+	Comm  string        // what they talk by: Local or MPI
+	On    target.Target // as in Folder
 }
 
 // Binaries builds the programs of dir: bin/ranks, and bin/rank-N where they are no links. Nothing is downloaded. An error
@@ -264,7 +285,7 @@ func Binaries(ctx context.Context, dir string, how How) error {
 	}
 	args := []string{"build", "-trimpath", "-ldflags=-s -w"}
 	env := []string{"GOFLAGS=-mod=vendor", "GOPROXY=off", "GOWORK=off", "GOTOOLCHAIN=local", "CGO_ENABLED=1"}
-	if how.GPU && how.Comm != MPI {
+	if onDevice(how.On) && how.Comm != MPI {
 		env[len(env)-1] = "CGO_ENABLED=0"
 	}
 	if how.Comm == MPI {

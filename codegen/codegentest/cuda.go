@@ -46,7 +46,7 @@ func RunCUDA(t testing.TB, jobs []*Job, o pass.Options) {
 func (j *Job) cudaCase(name string) *cudatest.Case {
 	plan := &cuda.Plan{}
 	for _, l := range j.source.Launches["forward"] {
-		k := j.source.GPU[l.Kernel]
+		k := j.source.Functions[l.Kernel]
 		own := cuda.Kernel{Name: name, Text: strings.Replace(k.Text, k.Name+"(", "NAME(", 1), Include: k.Include, Grid: l.Grid, Block: l.Block,
 			Shared: l.Shared, Table: l.Table, Family: k.Family}
 		own.Name, _, _ = strings.Cut(k.Name, "__")

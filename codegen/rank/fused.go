@@ -1,9 +1,9 @@
 package rank
 
 import (
-	gpuprint "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/codegen/kernel"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/target"
 )
 
 // fused makes the call of a generated kernel, or of several that are launched together. It is printed later.
@@ -24,7 +24,7 @@ func (g *generator) fused(c *ir.Call) (call, error) {
 			}
 		}
 		cl.out = append(cl.out, w.Write...)
-		cl.kernels = append(cl.kernels, gpuprint.Call{Kernel: built.Kernel, At: built.At()})
+		cl.kernels = append(cl.kernels, target.Fused{Kernel: built.Kernel, At: built.At()})
 	}
 	return cl, nil
 }

@@ -1,5 +1,5 @@
 // Package rank writes one program as a Go package: lists of calls into generated kernels, templates of
-// kernels/cpu or kernels/cuda, and collectives, all on offsets of one arena. It is the only package that imports jennifer.
+// the target's, and collectives, all on offsets of one arena. It is the only package that imports jennifer.
 package rank
 
 import (
@@ -9,13 +9,13 @@ import (
 
 	"github.com/dave/jennifer/jen"
 
-	gpuprint "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/target"
+	"github.com/gtc-compiler/gtc/target/launch"
 )
 
 // Source is a generated package: file contents by name, how many distinct kernels it has, and which C function,
@@ -24,10 +24,11 @@ type Source struct {
 	Files   map[string][]byte
 	Kernels int
 	Makers  map[*ir.Value]string
-	GPU     []Kernel // those of a program for a GPU, in the order of their numbers
 
-	// Launches are those of each function of a program for a GPU, in order; products and convolutions have their Own.
-	Launches map[string][]abi.Launch
+	// Functions are the kernels of a program for a device, in the order of their numbers, and Launches those of each function of it,
+	// in order; products and convolutions have their Own.
+	Functions []launch.Function
+	Launches  map[string][]abi.Launch
 }
 
 // call is one entry of a function's list before it is printed.
@@ -43,13 +44,13 @@ type call struct {
 	wait      []int
 	out       []*ir.Value
 
-	// What a GPU does.
+	// What a device does.
 	launches    []abi.Launch
 	product     *abi.Product
 	convolution *abi.Convolution
 
 	// What generated kernels do, those that are launched together.
-	kernels  []gpuprint.Call
+	kernels  []target.Fused
 	inOrder  bool
 	describe string
 }
@@ -96,10 +97,13 @@ func Generate(pkg string, t Target, programs ...Program) (*Source, error) {
 		t.Options = &pass.Options{}
 	}
 	g := &generator{on: t.Options.On()}
-	if h, ok := g.on.(target.Host); ok {
-		g.machine = newHost(g, h)
-	} else {
-		g.machine = &gpu{g: g, target: t, number: map[string]int{}}
+	switch on := g.on.(type) {
+	case target.Host:
+		g.machine = newHost(g, on)
+	case target.Device:
+		g.machine = newDevice(g, on, t)
+	default:
+		return nil, fmt.Errorf("BUG: target %s is neither a target.Host nor a target.Device", on.Traits().Name)
 	}
 	src := &Source{Files: map[string][]byte{}, Makers: map[*ir.Value]string{}, Launches: map[string][]abi.Launch{}}
 	for _, p := range programs {

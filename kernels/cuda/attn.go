@@ -220,7 +220,7 @@ func attnBackward(c Call) (*Plan, error) {
 	height := divUp(s.sq, 128) * 128 // attn_height
 	plan := &Plan{Workspace: 8 * s.batch * s.heads * height}
 	k := kernelOf("attention_stats", "attention", "attn_stats", 256, []param{p[4], p[5], p[6], stats}, s.element, s.sizes(), attnStrides(s.out), attnStrides(s.dout), s.tensor())
-	plan.add(attnLaunch(k, s.batch*s.heads*height/8, 0, "attn_bwd.cuh"))
+	plan.Add(attnLaunch(k, s.batch*s.heads*height/8, 0, "attn_bwd.cuh"))
 	stats.typ = "const float"
 	in := append([]param{p[0], p[1], p[2], p[3], p[6], stats}, s.dice(10)...)
 	args := []any{s.element, s.sizes(), s.dropout(), attnStrides(s.q), attnStrides(s.k), attnStrides(s.v), attnStrides(s.dout)}
@@ -229,19 +229,19 @@ func attnBackward(c Call) (*Plan, error) {
 	argsKV := slices.Concat(args, []any{attnStrides(s.dk), attnStrides(s.dvGrad), attnStrides(s.mask)})
 	if !s.tensor() {
 		k := kernelOf("attention_dq", "attention", "attn_simt_bwd_queries", simtThreads, toQ, argsQ...)
-		plan.add(attnLaunch(k, divUp(s.sq, simtTile)*s.heads*s.batch*divUp(s.d, simtChunk), simtShared, "attn_simt.cuh"))
+		plan.Add(attnLaunch(k, divUp(s.sq, simtTile)*s.heads*s.batch*divUp(s.d, simtChunk), simtShared, "attn_simt.cuh"))
 		k = kernelOf("attention_dkv", "attention", "attn_simt_bwd_keys", simtThreads, toKV, argsKV...)
-		plan.add(attnLaunch(k, divUp(s.sk, simtTile)*s.kvHeads*s.batch*divUp(max(s.d, s.dv), simtChunk), simtShared, "attn_simt.cuh"))
+		plan.Add(attnLaunch(k, divUp(s.sk, simtTile)*s.kvHeads*s.batch*divUp(max(s.d, s.dv), simtChunk), simtShared, "attn_simt.cuh"))
 		return plan, nil
 	}
 	both := attnPitch(s.d) + attnPitch(s.dv)
 	t := s.queryTile()
 	k = kernelOf("attention_dq", "attention", "attn_bwd_queries", 32*t.warps, toQ, append(argsQ, t.warps, t.rows, t.step, t.stages, s.first())...)
-	plan.add(attnLaunch(k, divUp(s.sq, t.height())*s.heads*s.batch, 2*(t.height()+t.stages*t.step)*both, "attn_bwd.cuh"))
+	plan.Add(attnLaunch(k, divUp(s.sq, t.height())*s.heads*s.batch, 2*(t.height()+t.stages*t.step)*both, "attn_bwd.cuh"))
 	t = s.keyTile()
 	for _, want := range s.keyPasses() {
 		k = kernelOf("attention_dkv", "attention", "attn_bwd_keys", 32*t.warps, toKV, slices.Concat(argsKV, []any{t.warps, t.rows, t.step, want[0], want[1], s.first()})...)
-		plan.add(attnLaunch(k, divUp(s.sk, t.height())*s.kvHeads*s.batch, 2*(t.height()+t.stages*t.step)*both+8*t.stages*t.step, "attn_bwd.cuh"))
+		plan.Add(attnLaunch(k, divUp(s.sk, t.height())*s.kvHeads*s.batch, 2*(t.height()+t.stages*t.step)*both+8*t.stages*t.step, "attn_bwd.cuh"))
 	}
 	return plan, nil
 }
@@ -252,11 +252,4 @@ func (s attnShape) keyPasses() [][2]bool {
 		return [][2]bool{{true, false}, {false, true}}
 	}
 	return [][2]bool{{true, true}}
-}
-
-// add appends a kernel that has blocks to run.
-func (p *Plan) add(k Kernel) {
-	if k.Grid[0] > 0 {
-		p.Kernels = append(p.Kernels, k)
-	}
 }

@@ -13,7 +13,7 @@ import (
 	"slices"
 
 	"github.com/gtc-compiler/gtc/ir/dtype"
-	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/target/launch"
 )
 
 // Headers are the .cuh and .h files of this folder, by name.
@@ -23,29 +23,20 @@ var Headers embed.FS
 
 // Special arguments of a Kernel.
 const (
-	Workspace = -10 // the start of the call's scratch memory, plus Ref.Offset
-	Status    = abi.ArgStatus
-	Nil       = abi.ArgNil
-	Table     = abi.ArgTable
-	Base      = abi.ArgBase
+	Workspace = launch.Workspace
+	Status    = launch.Status
+	Nil       = launch.Nil
+	Table     = launch.Table
+	Base      = launch.Base
 )
 
-// Ref is what a kernel's pointer parameter stands for: the call's pointer number Arg, or one of the special ones, Offset
-// bytes further on.
-type Ref struct{ Arg, Offset int }
-
-// Kernel is one __global__ function and how it is launched.
-type Kernel struct {
-	Name        string   // what it does, in letters of an identifier; the program adds a number
-	Text        string   // CUDA C++: the function, extern "C" and named NAME, with pointer parameters only
-	Include     []string // headers of this package that Text needs besides gtc.cuh
-	Grid, Block [3]int
-	Shared      int      // dynamic shared memory, bytes
-	Args        []Ref    // by parameter
-	Table       []uint64 // what parameter Table points at
-	Refs        []int    // which entries of Table are offsets from Base
-	Family      string   // pointwise, reduction, gemm, attention, conv, ...: reports sort by it
-}
+// Ref, Kernel and Plan are those of package launch: here a kernel is CUDA C++, an extern "C" __global__ function, and includes
+// headers of this package besides gtc.cuh.
+type (
+	Ref    = launch.Ref
+	Kernel = launch.Kernel
+	Plan   = launch.Plan
+)
 
 // Call is a call of a template, as the compiler hands it over.
 type Call struct {
@@ -59,15 +50,6 @@ type Call struct {
 	// may not need more workspace where they are less. Parts of larger tensors, which a template's strides describe, may begin
 	// anywhere; all else is a multiple of 64.
 	Align []int
-}
-
-// Plan is how a call is done: its kernels one after the other, or a product or convolution whose Own they are (its offsets
-// are then left to the compiler, which knows the arena).
-type Plan struct {
-	Kernels     []Kernel
-	Product     *abi.Product     // A, B, C, Bias, Aux hold pointer numbers (or abi.ArgNil), not offsets
-	Convolution *abi.Convolution // likewise
-	Workspace   int              // bytes, a multiple of 64
 }
 
 // template is a kernel's device side.

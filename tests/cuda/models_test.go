@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gtc-compiler/gtc/codegen/image"
+	"github.com/gtc-compiler/gtc/target/cuda/image"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/check"
 	"github.com/gtc-compiler/gtc/internal/fixtures"

@@ -38,7 +38,7 @@ func compiled(t *testing.T, target string, ranks int) *job {
 	if _, err := compiler.Run(context.Background(), c); err != nil {
 		t.Fatal(err)
 	}
-	if err := build.Binaries(context.Background(), c.Out, build.How{Ranks: ranks, GPU: target == pass.CUDA}); err != nil {
+	if err := build.Binaries(context.Background(), c.Out, build.How{Ranks: ranks, On: c.Pass.On()}); err != nil {
 		t.Fatal(err)
 	}
 	return &job{c.Out, ranks}

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/kernels/cuda/cudatest"
 	"github.com/gtc-compiler/gtc/kernels/cuda/cudatest/carry"
+	"github.com/gtc-compiler/gtc/target/launch"
 )
 
 // tested are the packages whose tests run kernels of the CUDA target.
@@ -55,9 +55,9 @@ func (k *kit) cases(ctx context.Context) error {
 
 // compile makes the images of a group. A kernel that one chip has no memory for is compiled all the same: its launch tells.
 func (k *kit) compile(ctx context.Context, g *carry.Group) error {
-	var list []rank.Kernel
+	var list []launch.Function
 	for _, x := range g.Kernels {
-		list = append(list, rank.Kernel{Name: x.Name, Text: x.Text, Include: x.Include, Family: x.Family, Loc: g.Name})
+		list = append(list, launch.Function{Name: x.Name, Text: x.Text, Include: x.Include, Family: x.Family, Loc: g.Name})
 	}
 	res, err := k.images.Build(ctx, list, false)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/codegen/image"
+	"github.com/gtc-compiler/gtc/target/cuda/image"
+	"github.com/gtc-compiler/gtc/target/launch"
 )
 
 // kit is the folder while it is made.
@@ -47,11 +48,11 @@ func (k *kit) make(ctx context.Context, parts []string) (err error) {
 	if k.dir == "" {
 		return errors.New("-out FOLDER is missing")
 	}
-	if k.images, err = image.New(image.Options{Archs: k.archs, Cache: image.DefaultCache(os.Getenv)}); err != nil {
+	if k.images, err = image.New(launch.Options{Chips: k.archs, Cache: launch.DefaultCache(os.Getenv)}); err != nil {
 		return err
 	}
-	if k.images.Warning != "" {
-		return errors.New(k.images.Warning)
+	if why := k.images.Warning(); why != "" {
+		return errors.New(why)
 	}
 	if err := os.MkdirAll(filepath.Join(k.dir, "bin"), 0o777); err != nil {
 		return err

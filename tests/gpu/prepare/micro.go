@@ -135,7 +135,7 @@ func (k *kit) timed(x timing) (*carry.Group, error) {
 		return nil, fmt.Errorf("BUG: %d results are copied, which is not timed", n)
 	}
 	g := &carry.Group{Name: x.name}
-	for _, n := range src.GPU {
+	for _, n := range src.Functions {
 		g.Kernels = append(g.Kernels, carry.Kernel{Name: n.Name, Text: n.Text, Family: n.Family, Include: n.Include})
 	}
 	one := carry.Case{Name: x.name, Size: c.Plan.ArenaBytes, Launches: src.Launches["forward"], Flops: x.flops, Bytes: x.bytes}

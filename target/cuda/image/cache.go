@@ -9,23 +9,6 @@ import (
 	"path/filepath"
 )
 
-// DefaultCache is the folder of compiled kernels of this user, "" where there is no place for one. GTC_CACHE names another;
-// "off" is none.
-func DefaultCache(getenv func(string) string) string {
-	switch dir := getenv("GTC_CACHE"); dir {
-	case "off":
-		return ""
-	case "":
-	default:
-		return filepath.Join(dir, "kernels")
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(dir, "gtc", "kernels")
-}
-
 // one compiles a kernel for arch, or takes it from the cache. The cache is a folder of files that are written whole; what
 // cannot be written or read there is compiled.
 func (b *Builder) one(ctx context.Context, u unit, arch string) (image []byte, log string, cached bool, err error) {

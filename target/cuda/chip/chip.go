@@ -1,4 +1,5 @@
-package cuda
+// Package chip knows the chips that kernels of target cuda are compiled for, by the names that --arch takes.
+package chip
 
 import (
 	"errors"
@@ -12,6 +13,10 @@ const Host = "host"
 
 // minCapability is the oldest chip: tensor cores with bf16, and asynchronous copies.
 const minCapability = 80
+
+// Defaults are those that programs are compiled for unless others are named: A100 and H100. What is compiled for the last runs on
+// later ones, too.
+func Defaults() []string { return []string{"sm_80", "sm_90"} }
 
 // Capability is 90 of sm_90, and of sm_90a; 0 for anything else.
 func Capability(arch string) int {
@@ -28,8 +33,8 @@ func Capability(arch string) int {
 	return n
 }
 
-// CheckChips refuses what is no chip that programs can run on, without looking for a compiler.
-func (gpu) CheckChips(archs []string) error {
+// Check refuses what is no chip that programs can run on, without looking for a compiler.
+func Check(archs []string) error {
 	for _, a := range archs {
 		switch n := Capability(a); {
 		case a == Host && len(archs) == 1:

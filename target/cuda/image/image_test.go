@@ -11,35 +11,35 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
+	"github.com/gtc-compiler/gtc/target/launch"
 )
 
 // kernels are two that need nothing, and one of a header.
-func kernels() []rank.Kernel {
-	return []rank.Kernel{
+func kernels() []launch.Function {
+	return []launch.Function{
 		{Name: "twice", Family: "pointwise", Loc: `"/0/Mul" model.py:3`, Text: "extern \"C\" __global__ void twice(float *x) { x[threadIdx.x] *= 2.0f; }\n"},
 		{Name: "widen", Family: "pointwise", Text: "extern \"C\" __global__ void widen(const gtc::bf16 *x, float *y) { y[threadIdx.x] = gtc::to_float(x[threadIdx.x]); }\n"},
 		{Name: "total", Family: "reduction", Text: "extern \"C\" __global__ void total(float *x)\n{\n\tfloat y = gtc::warp_sum(x[threadIdx.x]);\n\tif (threadIdx.x == 0) x[0] = y;\n}\n"},
 	}
 }
 
-func builder(t *testing.T, o Options) *Builder {
+func builder(t *testing.T, o launch.Options) *Builder {
 	t.Helper()
 	b, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if b.compiler == nil {
-		t.Skip("NVRTC and nvcc are absent: " + b.Warning)
+		t.Skip("NVRTC and nvcc are absent: " + b.warning)
 	}
 	return b
 }
 
 func TestBuild(t *testing.T) {
 	cache := t.TempDir()
-	b := builder(t, Options{Cache: cache})
+	b := builder(t, launch.Options{Cache: cache})
 	first, err := b.Build(context.Background(), kernels(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestBuild(t *testing.T) {
 
 // Each fault names its kernel, where in the model it comes from, and shows the line.
 func TestFaults(t *testing.T) {
-	b := builder(t, Options{Archs: []string{"sm_90"}})
+	b := builder(t, launch.Options{Chips: []string{"sm_90"}})
 	list := kernels()
 	list[0].Text = strings.Replace(list[0].Text, "2.0f", "two", 1)
 	list[2].Text = strings.Replace(list[2].Text, "if (threadIdx", "if (lane", 1)
@@ -97,7 +97,7 @@ func TestFaults(t *testing.T) {
 
 // A compiler that fails on all kernels alike is at fault itself, and is told of once.
 func TestCompilerFault(t *testing.T) {
-	b := builder(t, Options{Archs: []string{"sm_90"}})
+	b := builder(t, launch.Options{Chips: []string{"sm_90"}})
 	b.compiler = broken{b.compiler}
 	_, err := b.Build(context.Background(), kernels(), false)
 	if err == nil || !strings.HasPrefix(err.Error(), "NVRTC") || strings.Contains(err.Error(), "BUG") || strings.Count(err.Error(), "out of order") != 1 {
@@ -114,7 +114,7 @@ func (broken) compile(context.Context, unit, string) ([]byte, string, error) {
 
 // With no compiler, the program has one text that needs no headers; NVRTC takes it as it is.
 func TestSource(t *testing.T) {
-	b, err := New(Options{Getenv: func(string) string { return "" }, Archs: []string{"sm_80"}})
+	b, err := New(launch.Options{Getenv: func(string) string { return "" }, Chips: []string{"sm_80"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,14 +141,14 @@ func TestSource(t *testing.T) {
 
 func TestArchs(t *testing.T) {
 	for arch, want := range map[string]string{"sm_75": "need sm_80", "volta": "name chips", "compute_90": "name chips", "sm_999": "compiles for"} {
-		_, err := New(Options{Archs: []string{arch}})
+		_, err := New(launch.Options{Chips: []string{arch}})
 		if arch == "sm_999" && err == nil {
 			t.Log("nothing compiles here")
 		} else if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", arch, err)
 		}
 	}
-	if _, err := New(Options{CUDAPath: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "neither NVRTC") {
+	if _, err := New(launch.Options{Toolkit: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "neither NVRTC") {
 		t.Error(err)
 	}
 }
@@ -176,12 +176,12 @@ func TestNVCC(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "bin", "nvcc"), []byte(nvcc), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	b, err := New(Options{CUDAPath: dir, Archs: []string{"sm_90"}})
+	b, err := New(launch.Options{Toolkit: dir, Chips: []string{"sm_90"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Compiler() != "nvcc 13.1, V13.1.80" || b.Driver() != 13000 {
-		t.Errorf("%s, driver %d", b.Compiler(), b.Driver())
+	if b.Name() != "nvcc 13.1, V13.1.80" || b.Driver() != 13000 {
+		t.Errorf("%s, driver %d", b.Name(), b.Driver())
 	}
 	list := kernels()[:1]
 	r, err := b.Build(context.Background(), list, false)

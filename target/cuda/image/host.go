@@ -6,17 +6,17 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/kernels/cuda/standin"
+	"github.com/gtc-compiler/gtc/target/launch"
 )
 
 // CheckVariable names the environment variable that, when set, has kernels for this processor compiled with checks.
 const CheckVariable = "GTC_HOST_CHECK"
 
 // hostImage is a shared library with the kernels for this processor.
-func (b *Builder) hostImage(ctx context.Context, kernels []rank.Kernel, strict bool) ([]byte, error) {
+func (b *Builder) hostImage(ctx context.Context, kernels []launch.Function, strict bool) ([]byte, error) {
 	var text strings.Builder
-	for _, h := range rank.Includes(kernels) {
+	for _, h := range includes(kernels) {
 		fmt.Fprintf(&text, "#include %q\n", h)
 	}
 	for _, k := range kernels {

@@ -3,56 +3,44 @@ package rank
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
 
-	gpuprint "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/kir"
-	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/target"
+	"github.com/gtc-compiler/gtc/target/launch"
 )
 
 // Target says what programs run on. The zero Target is this kind of processor.
 type Target struct {
-	Options *pass.Options // of a GPU's programs
-	Images  []Image       // what their kernels are compiled to
-	StandIn string        // file of the driver's stand-in, which the image host needs; "": a real one
-	Driver  int           // the CUDA that the driver must support for them, such as 13000; 0: any
+	Options  *pass.Options
+	Compiler launch.Compiler // of a device's programs; nil where they are printed only
 }
 
-// Image is a file of compiled kernels beside the program.
-type Image struct{ Arch, File string }
-
-// Kernel is a kernel of a program for a GPU.
-type Kernel struct {
-	Name    string   // of the function
-	Text    string   // CUDA C++
-	Include []string // headers of kernels/cuda that Text needs besides gtc.cuh
-	Family  string   // see kernels/cuda
-	Loc     string   // of the first op that calls it
+// device prints programs whose kernels are launched on a device.
+type device struct {
+	g        *generator
+	on       target.Device
+	options  *pass.Options
+	compiler launch.Compiler
+	number   map[string]int // headers and text without name -> the kernel's number
+	list     []launch.Function
 }
 
-// gpu prints programs whose kernels are launched on a GPU.
-type gpu struct {
-	g      *generator
-	target Target
-	number map[string]int // headers and text without name -> the kernel's number
-	list   []Kernel
+func newDevice(g *generator, on target.Device, t Target) *device {
+	return &device{g: g, on: on, options: t.Options, compiler: t.Compiler, number: map[string]int{}}
 }
-
-// maxParams is how many bytes of parameters every chip and version of CUDA allows a kernel.
-const maxParams = 4096
 
 // launches are those of plan's kernels on the pointers args. Equal kernels are one, whoever launches them.
-func (d *gpu) launches(kernels []cuda.Kernel, args []arg, loc string) ([]abi.Launch, error) {
+func (d *device) launches(kernels []launch.Kernel, args []arg, loc string) ([]abi.Launch, error) {
 	var list []abi.Launch
 	for _, k := range kernels {
-		if n := 8 * len(k.Args); n > maxParams {
-			return nil, fmt.Errorf("BUG: kernel %s of %s has %d bytes of parameters, CUDA allows %d", k.Name, loc, n, maxParams)
+		if n, most := 8*len(k.Args), d.on.Runtime().Params; n > most {
+			return nil, fmt.Errorf("BUG: kernel %s of %s has %d bytes of parameters, %s allows %d", k.Name, loc, n, d.on.Traits().Title, most)
 		}
 		l := abi.Launch{Kernel: d.kernel(k, loc), Grid: k.Grid, Block: k.Block, Shared: k.Shared, Table: k.Table, Refs: k.Refs}
 		for _, r := range k.Args {
@@ -79,9 +67,9 @@ func ownLaunches(calls []call) []abi.Launch {
 }
 
 // pointer is where r points: an offset in the arena, or one of abi's special arguments.
-func (d *gpu) pointer(r cuda.Ref, args []arg) int {
+func (d *device) pointer(r launch.Ref, args []arg) int {
 	switch {
-	case r.Arg == cuda.Workspace:
+	case r.Arg == launch.Workspace:
 		return d.g.plan.Workspace + r.Offset
 	case r.Arg < 0:
 		return r.Arg
@@ -93,7 +81,7 @@ func (d *gpu) pointer(r cuda.Ref, args []arg) int {
 
 // kernel is the number of k, which is new unless its text is known. A kernel is called by what it does and a hash of its text:
 // the same in each program that has it, so that compiled kernels and profiles can be compared.
-func (d *gpu) kernel(k cuda.Kernel, loc string) int {
+func (d *device) kernel(k launch.Kernel, loc string) int {
 	key := strings.Join(k.Include, " ") + "\n" + k.Text
 	n, ok := d.number[key]
 	if !ok {
@@ -101,7 +89,7 @@ func (d *gpu) kernel(k cuda.Kernel, loc string) int {
 		d.number[key] = n
 		sum := sha256.Sum256([]byte(key))
 		name := fmt.Sprintf("%s_%x", k.Name, sum[:4])
-		d.list = append(d.list, Kernel{Name: name, Text: named(k.Text, name), Include: k.Include, Family: k.Family, Loc: loc})
+		d.list = append(d.list, launch.Function{Name: name, Text: named(k.Text, name), Include: k.Include, Family: k.Family, Loc: loc})
 	}
 	return n
 }
@@ -109,24 +97,24 @@ func (d *gpu) kernel(k cuda.Kernel, loc string) int {
 // named puts the name into the text of a kernel, which has NAME in its place.
 func named(text, name string) string { return strings.Replace(text, "NAME(", name+"(", 1) }
 
-// template makes cl, a call of a template with its pointers and integers, one of the template's kernels for GPUs.
-func (d *gpu) template(op *ir.Op, impl kir.Impl, cl *call) error {
-	c := cuda.Call(d.target.Options.Call(op, impl))
+// template makes cl, a call of a template with its pointers and integers, one of the template's kernels for the device.
+func (d *device) template(op *ir.Op, impl kir.Impl, cl *call) error {
+	c := d.options.Call(op, impl)
 	c.Ints = cl.ints
 	for _, a := range cl.args {
 		c.Align = append(c.Align, alignment(a))
 	}
-	plan, err := cuda.Lower(c)
+	plan, err := d.on.Plan(c)
 	if err != nil {
 		return ir.Errorf(op.Loc, "%v", err)
 	}
-	number := func(n int) int { return d.pointer(cuda.Ref{Arg: n}, cl.args) }
+	number := func(n int) int { return d.pointer(launch.Ref{Arg: n}, cl.args) }
 	launches, err := d.launches(plan.Kernels, cl.args, cl.loc)
 	if err != nil {
 		return err
 	}
 	switch {
-	case plan.Product != nil && d.target.Options.Reproducible: // a library sums in an order of its own
+	case plan.Product != nil && d.options.Reproducible: // a library sums in an order of its own
 		cl.launches = launches[:len(launches)-plan.Product.OwnSums]
 	case plan.Product != nil:
 		p := *plan.Product
@@ -152,49 +140,14 @@ func alignment(a arg) int {
 	return min(abi.Align, a.offset&-a.offset)
 }
 
-// kernelsText is kernels.cu: all kernels, for people and compilers.
-func (d *gpu) kernelsText() []byte {
-	var b strings.Builder
-	b.WriteString("// " + header + "\n//\n// Kernels of this package's programs. Sizes are constants: calls that differ in nothing else share a kernel.\n")
-	for _, name := range Includes(d.list) {
-		fmt.Fprintf(&b, "#include %q\n", name)
-	}
-	for _, k := range d.list {
-		fmt.Fprintf(&b, "\n// %s: %s\n%s", k.Family, strings.Join(strings.Fields(k.Loc), " "), k.Text)
-		if !strings.HasSuffix(k.Text, "\n") {
-			b.WriteByte('\n')
-		}
-	}
-	return []byte(b.String())
-}
-
-// Includes are the headers of kernels/cuda that the kernels need, each once, gtc.cuh first.
-func Includes(kernels []Kernel) []string {
-	var list []string
-	for _, k := range kernels {
-		list = append(list, k.Include...)
-	}
-	slices.Sort(list)
-	list = slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == "gtc.cuh" })
-	return append([]string{"gtc.cuh"}, list...)
-}
-
 // fused prints the launches of generated kernels.
-func (d *gpu) fused(cl *call) error {
-	var kernels []cuda.Kernel
-	var work int
-	var err error
-	switch {
-	case len(cl.kernels) == 1:
-		kernels, work, err = gpuprint.Kernels(cl.describe, cl.kernels[0].Kernel)
-	case cl.inOrder:
-		kernels, err = gpuprint.InOrder("numbers", cl.kernels)
-		cl.args = nil
-	default:
-		kernels, work, err = gpuprint.MultiTensor(cl.describe, cl.kernels)
-	}
+func (d *device) fused(cl *call) error {
+	kernels, work, err := d.on.Launches(cl.describe, cl.kernels, cl.inOrder)
 	if err != nil {
 		return fmt.Errorf("%s: %w", cl.loc, err)
+	}
+	if len(cl.kernels) > 1 && cl.inOrder {
+		cl.args = nil
 	}
 	if work > d.g.plan.WorkBytes {
 		return fmt.Errorf("BUG: %s needs %d bytes of workspace for %s, the plan has %d", cl.describe, work, valueNames(cl.out), d.g.plan.WorkBytes)
@@ -208,16 +161,19 @@ func (d *gpu) fused(cl *call) error {
 }
 
 // files adds the kernels' text.
-func (d *gpu) files(_ string, src *Source, _ []Program) error {
-	src.Files["kernels.cu"], src.GPU, src.Kernels = d.kernelsText(), d.list, len(d.list)
+func (d *device) files(_ string, src *Source, _ []Program) error {
+	file, text := d.on.Text(d.list)
+	src.Files[file], src.Functions, src.Kernels = []byte(text), d.list, len(d.list)
 	return nil
 }
 
 // declare declares the device and what is compiled for it, and links its collectives.
-func (d *gpu) declare(f *jen.File, _ []Program) {
-	f.Anon(ncclPath)
+func (d *device) declare(f *jen.File, _ []Program) {
+	for _, pkg := range d.on.Runtime().Link {
+		f.Anon(modulePath + pkg)
+	}
 	d.printDevice(f)
 }
 
 // field is the program's device.
-func (d *gpu) field() jen.Code { return jen.Id("Device").Op(":").Id("gpu") }
+func (d *device) field() jen.Code { return jen.Id("Device").Op(":").Id("gpu") }

@@ -18,32 +18,24 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
-	gpu "github.com/gtc-compiler/gtc/target/cuda"
+	"github.com/gtc-compiler/gtc/target/cuda/chip"
+	"github.com/gtc-compiler/gtc/target/launch"
 )
 
 // What images are made for besides chips (sm_90).
 const (
-	Host   = gpu.Host // this processor, through the stand-in of a GPU
-	Source = "source" // whatever compiles the text at the first start
+	Host   = chip.Host // this processor, through the stand-in of a GPU
+	Source = "source"  // whatever compiles the text at the first start
 )
-
-// Options say what to compile for and by what.
-type Options struct {
-	Archs    []string // sm_80, ..., or host alone
-	CUDAPath string   // of a CUDA toolkit; "": the usual places
-	Cache    string   // folder of compiled kernels; "": none
-	Getenv   func(string) string
-}
 
 // Builder makes the images of programs.
 type Builder struct {
-	o        Options
+	o        launch.Options
 	compiler compiler // nil: the source is taken along
-	Warning  string   // why there is no compiler
+	warning  string   // why there is no compiler
 }
 
 // compiler turns one kernel into a cubin (arch sm_NN) or PTX (compute_NN).
@@ -61,33 +53,33 @@ type unit struct {
 }
 
 // New finds a compiler. The error says what is wrong with the options.
-func New(o Options) (*Builder, error) {
+func New(o launch.Options) (*Builder, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
 	}
-	if len(o.Archs) == 0 {
-		o.Archs = gpu.Target.Traits().Chips
+	if len(o.Chips) == 0 {
+		o.Chips = chip.Defaults()
 	}
-	if err := gpu.Target.CheckChips(o.Archs); err != nil {
+	if err := chip.Check(o.Chips); err != nil {
 		return nil, err
 	}
 	b := &Builder{o: o}
-	if slices.Contains(o.Archs, Host) {
+	if slices.Contains(o.Chips, Host) {
 		return b, nil
 	}
-	l, err := nvrtc.Open(nvrtc.Candidates(o.CUDAPath, o.Getenv))
+	l, err := nvrtc.Open(nvrtc.Candidates(o.Toolkit, o.Getenv))
 	if err == nil {
 		b.compiler = byNVRTC{l}
 		return b, b.known(l)
 	}
-	if c := findNVCC(o.CUDAPath, o.Getenv); c != nil {
+	if c := findNVCC(o.Toolkit, o.Getenv); c != nil {
 		b.compiler = c
 		return b, nil
 	}
-	if o.CUDAPath != "" {
-		return nil, fmt.Errorf("--cuda-path %s: neither NVRTC (libnvrtc.so) nor nvcc is in it", o.CUDAPath)
+	if o.Toolkit != "" {
+		return nil, fmt.Errorf("--cuda-path %s: neither NVRTC (libnvrtc.so) nor nvcc is in it", o.Toolkit)
 	}
-	b.Warning = "there is no NVRTC here and no nvcc, so the program carries its kernels as source and compiles them when it first " +
+	b.warning = "there is no NVRTC here and no nvcc, so the program carries its kernels as source and compiles them when it first " +
 		"starts; that needs NVRTC there (pip install nvidia-cuda-nvrtc, a CUDA toolkit; --cuda-path says where)"
 	return b, nil
 }
@@ -98,8 +90,8 @@ func (b *Builder) known(l *nvrtc.Library) error {
 	if err != nil {
 		return nil // an odd library: compiling tells
 	}
-	for _, a := range b.o.Archs {
-		if n := gpu.Capability(a); !slices.Contains(have, n) {
+	for _, a := range b.o.Chips {
+		if n := chip.Capability(a); !slices.Contains(have, n) {
 			return fmt.Errorf("--arch %s: %s (CUDA %d.%d) compiles for %s", a, filepath.Base(l.Path), l.Major, l.Minor, smList(have))
 		}
 	}
@@ -114,11 +106,14 @@ func smList(list []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// Archs are the chips that were asked for.
-func (b *Builder) Archs() []string { return b.o.Archs }
+// Chips are those that were asked for.
+func (b *Builder) Chips() []string { return b.o.Chips }
 
-// Compiler names what compiles, "" when it is left to the first start.
-func (b *Builder) Compiler() string {
+// Warning says why there is no compiler, "" when there is one.
+func (b *Builder) Warning() string { return b.warning }
+
+// Name is what compiles, "" when it is left to the first start.
+func (b *Builder) Name() string {
 	if b.compiler == nil {
 		return ""
 	}
@@ -134,43 +129,36 @@ func (b *Builder) Driver() int {
 }
 
 // Images are the files that Build makes: one for each chip, and PTX of the latest for those to come.
-func (b *Builder) Images() []rank.Image {
+func (b *Builder) Images() []launch.Image {
 	switch {
-	case b.o.Archs[0] == Host:
-		return []rank.Image{{Arch: Host, File: "kernels.host.so"}}
+	case b.o.Chips[0] == Host:
+		return []launch.Image{{Arch: Host, File: "kernels.host.so"}}
 	case b.compiler == nil:
-		return []rank.Image{{Arch: Source, File: "kernels.source.cu"}}
+		return []launch.Image{{Arch: Source, File: "kernels.source.cu"}}
 	}
-	var list []rank.Image
+	var list []launch.Image
 	latest := 0
-	for _, a := range b.o.Archs {
-		list = append(list, rank.Image{Arch: a, File: "kernels." + a + ".bin"})
-		latest = max(latest, gpu.Capability(a))
+	for _, a := range b.o.Chips {
+		list = append(list, launch.Image{Arch: a, File: "kernels." + a + ".bin"})
+		latest = max(latest, chip.Capability(a))
 	}
 	ptx := fmt.Sprintf("compute_%d", latest)
-	return append(list, rank.Image{Arch: ptx, File: "kernels." + ptx + ".bin"})
+	return append(list, launch.Image{Arch: ptx, File: "kernels." + ptx + ".bin"})
 }
 
 // StandIn is the file with the driver's stand-in, "" where programs use a GPU's driver.
 func (b *Builder) StandIn() string {
-	if b.o.Archs[0] == Host {
+	if b.o.Chips[0] == Host {
 		return "driver.host.so"
 	}
 	return ""
 }
 
-// Result is what was compiled.
-type Result struct {
-	Files   map[string][]byte   // the images, and the headers that kernels.cu includes
-	Figures []abi.KernelFigures // by kernel, then chip
-	Cached  int                 // images of single kernels that were in the cache
-}
-
 // Build compiles kernels; strict: no multiplication is contracted with the addition that follows. An error names the kernels
 // that do not compile and shows the compiler's messages.
-func (b *Builder) Build(ctx context.Context, kernels []rank.Kernel, strict bool) (*Result, error) {
-	r := &Result{Files: map[string][]byte{}}
-	for _, name := range closure(rank.Includes(kernels)) {
+func (b *Builder) Build(ctx context.Context, kernels []launch.Function, strict bool) (*launch.Built, error) {
+	r := &launch.Built{Files: map[string][]byte{}}
+	for _, name := range closure(includes(kernels)) {
 		text, err := fs.ReadFile(cuda.Headers, name)
 		if err != nil {
 			return nil, fmt.Errorf("BUG: kernels/cuda has no header %s: %w", name, err)
@@ -199,7 +187,7 @@ func (b *Builder) Build(ctx context.Context, kernels []rank.Kernel, strict bool)
 }
 
 // units compiles each kernel for arch, as many at once as there are processors.
-func (b *Builder) units(ctx context.Context, kernels []rank.Kernel, arch string, strict bool, r *Result) ([]byte, error) {
+func (b *Builder) units(ctx context.Context, kernels []launch.Function, arch string, strict bool, r *launch.Built) ([]byte, error) {
 	units, errs := make([]abi.Unit, len(kernels)), make([]error, len(kernels))
 	figures := make([]abi.KernelFigures, len(kernels))
 	cached := make([]bool, len(kernels))
@@ -233,13 +221,13 @@ func (b *Builder) units(ctx context.Context, kernels []rank.Kernel, arch string,
 }
 
 // faults names the kernels that do not compile. When none does, and all for one reason, it is the compiler that is at fault.
-func (b *Builder) faults(kernels []rank.Kernel, errs []error, arch string) error {
+func (b *Builder) faults(kernels []launch.Function, errs []error, arch string) error {
 	same := len(errs) > 1 && errs[0] != nil
 	for _, err := range errs {
 		same = same && err != nil && err.Error() == errs[0].Error()
 	}
 	if same {
-		return fmt.Errorf("%s compiles no kernel for %s: %w", b.Compiler(), arch, errs[0])
+		return fmt.Errorf("%s compiles no kernel for %s: %w", b.Name(), arch, errs[0])
 	}
 	for i, err := range errs {
 		if err != nil {
@@ -250,14 +238,14 @@ func (b *Builder) faults(kernels []rank.Kernel, errs []error, arch string) error
 }
 
 // newUnit is the translation unit of a kernel.
-func newUnit(k rank.Kernel, strict bool) unit {
-	includes := rank.Includes([]rank.Kernel{k})
+func newUnit(k launch.Function, strict bool) unit {
+	headers := includes([]launch.Function{k})
 	u := unit{name: k.Name + ".cu", options: []string{"--std=c++17"}}
-	for _, name := range includes {
+	for _, name := range headers {
 		u.text += fmt.Sprintf("#include %q\n", name)
 	}
 	u.text += k.Text
-	for _, name := range closure(includes) {
+	for _, name := range closure(headers) {
 		text, _ := fs.ReadFile(cuda.Headers, name)
 		u.headers = append(u.headers, nvrtc.Header{Name: name, Text: string(text)})
 	}
