@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/mutations"
 	"github.com/gtc-compiler/gtc/ir"
 )
 
@@ -52,21 +53,22 @@ func parsed(t *testing.T) (*ir.Module, *ir.Func) {
 	return m, m.Funcs[0]
 }
 
-// TestCallsNotice: every edge of a schedule that is dropped, every call that is left out, done twice or in the place of the next
+// TestMutationsOfCalls: every edge of a schedule that is dropped, every call that is left out, done twice or in the place of the next
 // one that needs it, and every wait that is early or late, is noticed.
-func TestCallsNotice(t *testing.T) {
+func TestMutationsOfCalls(t *testing.T) {
 	m, f := parsed(t)
 	if err := m.Verify(); err != nil {
 		t.Fatal(err)
 	}
-	mutants := 0
+	list := mutations.Of(t, 40)
 	notice := func(what string, change func(calls []ir.Call) []ir.Call) {
 		t.Helper()
-		mutants++
 		g, _ := f.Clone()
 		g.Calls = change(g.Calls)
-		if err := g.Verify(m); err == nil {
-			t.Errorf("%s: not noticed", what)
+		if err := g.Verify(m); err != nil {
+			list.Caught(what, "Verify", err)
+		} else {
+			list.Missed(what)
 		}
 	}
 	for i := range f.Calls {
@@ -96,9 +98,6 @@ func TestCallsNotice(t *testing.T) {
 		notice(fmt.Sprint("swapped calls ", swap), func(l []ir.Call) []ir.Call { l[swap[0]], l[swap[1]] = l[swap[1]], l[swap[0]]; return l })
 	}
 	notice("what is in order at once", func(l []ir.Call) []ir.Call { l[7].InOrder = false; return l })
-	if mutants < 40 {
-		t.Errorf("only %d mutants", mutants)
-	}
 }
 
 // renumbered corrects waits for later calls when call gone was left out.
@@ -113,8 +112,9 @@ func renumbered(l []ir.Call, gone int) []ir.Call {
 	return l
 }
 
-// TestPlacesNotice: plans of memory in which something that is still needed is overwritten are refused, with the reason.
-func TestPlacesNotice(t *testing.T) {
+// TestMutationsOfPlaces: plans of memory in which something that is still needed is overwritten are refused, with the reason.
+func TestMutationsOfPlaces(t *testing.T) {
+	list := mutations.Of(t, 8)
 	cases := []struct{ name, change, to, want string }{
 		{"a value over one that is still read", "%r = relu %h : f32[4,8] &640", "%r = relu %h : f32[4,8] &192", "call 4, @5 (%r, %w) -> (%m in %c), reads %w &128, where there is %r"},
 		{"over what a collective works on", "%r = relu %h : f32[4,8] &640", "%r = relu %h : f32[4,8] &576", "call 3, @4 (%h) -> (%r), writes %r &576, which collective 2 still needs for %g: no call has waited for it"},
@@ -131,9 +131,12 @@ func TestPlacesNotice(t *testing.T) {
 		if err != nil || text == scheduled {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if err := m.Verify(); err == nil || !strings.Contains(err.Error(), c.want) {
+		err = m.Verify()
+		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+			continue
 		}
+		list.Caught("in memory, "+c.name, "Verify", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/distributed/schedule"
+	"github.com/gtc-compiler/gtc/internal/mutations"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/interp"
@@ -18,6 +19,9 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
+
+// shuffledSeeds is how many orders of each pipeline are tried.
+const shuffledSeeds = 6
 
 // shuffles are the pipelines whose actions are shuffled.
 var shuffles = []pass.Options{
@@ -89,9 +93,8 @@ func inOrder(c *pass.Context, table *schedule.Table) (map[string][]float64, erro
 }
 
 // TestShuffledActions: stages that do any action that is ready, by the needs that the simulator of schedules goes by, compute
-// what the table's order computes, to the bit. A need that is left out is noticed, by one of the seeds at the latest.
+// what the table's order computes, to the bit.
 func TestShuffledActions(t *testing.T) {
-	const seeds = 6
 	for _, o := range shuffles {
 		c, table := pipelined(t, o)
 		want, err := inOrder(c, table)
@@ -100,7 +103,7 @@ func TestShuffledActions(t *testing.T) {
 		}
 		same := func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 		other := 0
-		for seed := range uint64(seeds) {
+		for seed := range uint64(shuffledSeeds) {
 			shuffled := table.Shuffled(seed, nil)
 			for i := range table.Stages {
 				if !slices.EqualFunc(shuffled.Rank(i), table.Rank(i), func(a, b schedule.Action) bool { return a.String() == b.String() }) {
@@ -122,13 +125,22 @@ func TestShuffledActions(t *testing.T) {
 		if other == 0 {
 			t.Errorf("%s: no seed gives another order", o.Pipeline)
 		}
+	}
+}
+
+// TestMutationsOfNeeds has the simulator of schedules forget that actions need others of their stage: an order that follows shows it,
+// that of one of the seeds at the latest.
+func TestMutationsOfNeeds(t *testing.T) {
+	list := mutations.Of(t, 5)
+	for _, o := range shuffles {
+		c, table := pipelined(t, o)
 		// A need on another stage orders two ranks, which a message does anyway; only those within a stage can be missed.
 		for _, drop := range []struct{ kind, on schedule.Kind }{{schedule.B, schedule.F}, {schedule.W, schedule.B}} {
 			if drop.kind == schedule.W && !table.Split {
 				continue
 			}
 			found := ""
-			for seed := uint64(0); seed < seeds && found == ""; seed++ {
+			for seed := uint64(0); seed < shuffledSeeds && found == ""; seed++ {
 				_, err := inOrder(c, table.Shuffled(seed, func(a schedule.Action, part int, kind schedule.Kind, of int) bool {
 					return a.Kind == drop.kind && kind == drop.on && part == of
 				}))
@@ -136,9 +148,12 @@ func TestShuffledActions(t *testing.T) {
 					found = err.Error()
 				}
 			}
+			mutation := fmt.Sprintf("need dropped: %s of %d stages: of %s for %s", o.Pipeline, o.PP, drop.kind, drop.on)
 			if !strings.Contains(found, "reads stash") && !strings.Contains(found, "no rank can go on") {
-				t.Errorf("%s: that %s needs %s is forgotten, and that is told: %q", o.Pipeline, drop.kind, drop.on, found)
+				list.Missed(mutation)
+				continue
 			}
+			list.Caught(mutation, "interpreter", found)
 		}
 	}
 }
@@ -196,50 +211,56 @@ func noticed(c *pass.Context, want map[string][]float64, seeds uint64) error {
 	return nil
 }
 
-// TestDroppedWaits drops every wait of every call, one after the other: the program is not valid any more, and, were it run,
-// some order that it leaves open would show it.
-func TestDroppedWaits(t *testing.T) {
+// shuffledWaits are the samples whose programs are also run without a wait.
+var shuffledWaits = []string{"gates on ranks and micro-batches", "attention on tensor-parallel ranks", "compressed", "halved messages on a GPU", "random 3"}
+
+// TestMutationsOfWaits drops every wait of every call of the samples, one after the other: the program is not valid any more, and,
+// were it run, some order that it leaves open would show it, which is tried with some of the samples.
+func TestMutationsOfWaits(t *testing.T) {
 	const seeds = 12
+	list := mutations.Of(t, 60)
 	samples := orderSamples()
 	t.Chdir(t.TempDir())
-	waits, redundant := 0, 0
 	for _, s := range samples {
-		if !slices.Contains([]string{"gates on ranks and micro-batches", "attention on tensor-parallel ranks", "compressed", "halved messages on a GPU", "random 3"}, s.name) {
-			continue
-		}
 		c, err := s.through(t, passes.Table)
 		if err != nil {
 			t.Fatalf("%s: %v", s.name, err)
 		}
-		want, err := results(c)
-		if err != nil {
-			t.Fatalf("%s: %v", s.name, err)
+		var want map[string][]float64
+		if slices.Contains(shuffledWaits, s.name) {
+			if want, err = results(c); err != nil {
+				t.Fatalf("%s: %v", s.name, err)
+			}
 		}
-		for _, p := range c.Programs() {
+		for stage, p := range c.Programs() {
 			for _, f := range p.Module.Funcs {
-				for i := range f.Calls {
-					for k := range f.Calls[i].Wait {
-						all := f.Calls[i].Wait
-						f.Calls[i].Wait = slices.Delete(slices.Clone(all), k, k+1)
-						waits++
-						if p.Module.Verify() == nil {
-							t.Errorf("%s: @%s is valid without the wait of call %d for %d", s.name, f.Name, i, all[k])
-						}
-						if implied(f, i, all[k]) {
-							redundant++
-						} else if noticed(c, want, seeds) == nil {
-							t.Errorf("%s: nothing shows that @%s has no wait of call %d, %s, for %d", s.name, f.Name, i, &f.Calls[i], all[k])
-						}
-						f.Calls[i].Wait = all
+				eachWait(f, func(i, number int) {
+					mutation := fmt.Sprintf("wait dropped: %s, stage %d: @%s, of call %d, %s, for %d", s.name, stage, f.Name, i, &f.Calls[i], number)
+					invalid := p.Module.Verify()
+					if invalid == nil {
+						list.Missed(mutation)
+						return
 					}
-				}
+					list.Caught(mutation, "Verify", invalid)
+					if want != nil && !implied(f, i, number) && noticed(c, want, seeds) == nil {
+						t.Errorf("%s: nothing shows it when it runs", mutation)
+					}
+				})
 			}
 		}
 	}
-	if waits < 30 {
-		t.Errorf("only %d waits", waits)
+}
+
+// eachWait does try with every wait of every call dropped: that of call i for a collective.
+func eachWait(f *ir.Func, try func(i, number int)) {
+	for i := range f.Calls {
+		all := f.Calls[i].Wait
+		for k, number := range all {
+			f.Calls[i].Wait = slices.Delete(slices.Clone(all), k, k+1)
+			try(i, number)
+		}
+		f.Calls[i].Wait = all
 	}
-	t.Logf("%d waits, %d of them implied by others", waits, redundant)
 }
 
 // implied reports whether a call up to the n'th waits for a collective behind that of call number on its stream, which ends in

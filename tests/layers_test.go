@@ -23,7 +23,7 @@ import (
 const layers = `
 both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule distributed/topo
 both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib runtime/filelock
-test  internal/fixtures
+test  internal/fixtures internal/mutations
 
 run   runtime/mem runtime/trace runtime/device runtime/device/cuda/driver distributed/comm
 test  distributed/comm/commtest runtime/device/devicetest

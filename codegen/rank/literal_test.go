@@ -1,7 +1,6 @@
 package rank
 
 import (
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -11,46 +10,9 @@ import (
 
 	"github.com/dave/jennifer/jen"
 
+	"github.com/gtc-compiler/gtc/internal/mutations"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
-
-// filled sets every field of v, and of what it holds, to something that is not zero and that no other field has; n counts. leaf
-// sees each that holds no others, with its path. Functions stay nil: other code stands for them.
-func filled(v reflect.Value, path string, n *int, leaf func(path string, v reflect.Value)) {
-	*n++
-	switch v.Kind() {
-	case reflect.Int:
-		v.SetInt(int64(*n))
-	case reflect.Uint64:
-		v.SetUint(uint64(*n))
-	case reflect.Float64:
-		v.SetFloat(float64(*n) + 0.5)
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.String:
-		v.SetString(fmt.Sprintf("s%d \"\n", *n))
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		filled(v.Elem(), path, n, leaf)
-		return
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
-		fallthrough
-	case reflect.Array:
-		for i := range v.Len() {
-			filled(v.Index(i), fmt.Sprintf("%s[%d]", path, i), n, leaf)
-		}
-		return
-	case reflect.Struct:
-		for i := range v.NumField() {
-			filled(v.Field(i), path+"."+v.Type().Field(i).Name, n, leaf)
-		}
-		return
-	default:
-		return
-	}
-	leaf(path, v)
-}
 
 // evaluated sets v to what the expression e, which generated code holds, gives. Types are those of v.
 func evaluated(t *testing.T, e ast.Expr, v reflect.Value) {
@@ -118,29 +80,8 @@ func through(t *testing.T, c abi.Call) abi.Call {
 	return out
 }
 
-// TestLiterals: what generated code holds is what was printed, whatever fields the structs of runtime/abi have or get; and a
-// printer that left any of them zero, which is tried with each, would be noticed.
-func TestLiterals(t *testing.T) {
-	var c abi.Call
-	var paths []string
-	n := 0
-	filled(reflect.ValueOf(&c).Elem(), "", &n, func(path string, _ reflect.Value) { paths = append(paths, path) })
-	if got := through(t, c); !reflect.DeepEqual(got, c) {
-		t.Fatalf("%+v is printed as what is %+v", c, got)
-	}
-	for _, faulty := range paths {
-		var d abi.Call
-		n := 0
-		filled(reflect.ValueOf(&d).Elem(), "", &n, func(path string, v reflect.Value) {
-			if path == faulty {
-				v.SetZero()
-			}
-		})
-		if got := through(t, d); reflect.DeepEqual(got, c) || !reflect.DeepEqual(got, d) {
-			t.Errorf("without %s it is printed the same", faulty)
-		}
-	}
-	if len(paths) < 150 {
-		t.Errorf("only %d fields were tried: %v", len(paths), paths)
-	}
+// TestMutationsOfLiterals: what generated code holds is what was printed, whatever fields the structs of runtime/abi have or get; and
+// a printer that left any of them zero, which is tried with each, would be noticed.
+func TestMutationsOfLiterals(t *testing.T) {
+	mutations.Zeroed(mutations.Of(t, 150), "the printer of programs", func(c abi.Call) abi.Call { return through(t, c) })
 }

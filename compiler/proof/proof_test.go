@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/distributed/schedule"
+	"github.com/gtc-compiler/gtc/internal/mutations"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
@@ -222,35 +223,35 @@ func harmless(p, q *abi.Program) string {
 	return ""
 }
 
-// TestMutants changes one rank's program in every way: the simulation finds all changes but those of which harmless says why
+// TestMutationsOfPlans changes one rank's program in every way: the simulation finds all changes but those of which harmless says why
 // they stop nobody, and these are found because the ranks of a stage differ.
-func TestMutants(t *testing.T) {
+func TestMutationsOfPlans(t *testing.T) {
+	list := mutations.Of(t, 1000)
 	for _, name := range schedule.Names() {
 		for _, wide := range []int{2, 1} {
 			m := pipeline(t, name, 2, wide, wide, 0, 4)
 			if _, err := Check(m); err != nil {
 				t.Fatal(err)
 			}
-			caught, left := 0, map[string]int{}
 			for rank := range m.Ranks {
 				p := m.Programs[m.RankProgram[rank]]
 				for _, mu := range mutants(p, m.Mesh) {
 					bad := with(m, rank, mu.P)
-					_, err := check(bad, true)
-					if err != nil {
-						caught++
+					what := fmt.Sprintf("%s on %d ranks, rank %d: %s", name, m.Ranks, rank, mu.what)
+					if _, err := check(bad, true); err != nil {
+						list.Caught(what, "proof", err)
 						continue
 					}
-					why := harmless(&p, &mu.P)
-					if left[why]++; why == "" {
-						t.Errorf("%s, rank %d: not caught: %s", name, rank, mu.what)
+					if why := harmless(&p, &mu.P); why != "" {
+						list.Harmless(what, why)
+					} else {
+						list.Missed(what)
 					}
 					if _, err := Check(bad); wide > 1 && (err == nil || !strings.Contains(err.Error(), "run different programs")) {
 						t.Errorf("%s, rank %d: %s: %v", name, rank, mu.what, err)
 					}
 				}
 			}
-			t.Logf("%s on %d ranks: %d caught; %v", name, m.Ranks, caught, left)
 		}
 	}
 }

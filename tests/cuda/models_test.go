@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gtc-compiler/gtc/target/cuda/image"
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/check"
 	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/kernels/cuda/standin"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	target "github.com/gtc-compiler/gtc/target/cuda"
+	"github.com/gtc-compiler/gtc/target/cuda/image"
 )
 
 const dir = "../../../shared/models"
