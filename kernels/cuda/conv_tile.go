@@ -60,7 +60,7 @@ func (c *conv) product() *gemm {
 func (t *convTile) alloc(bytes int) Ref {
 	at := t.plan.Workspace
 	t.plan.Workspace += divUp(bytes, 64) * 64
-	return Ref{Workspace, at}
+	return Ref{Arg: Workspace, Offset: at}
 }
 
 // tile plans the convolution in tiles.
@@ -141,7 +141,7 @@ func (t *convTile) pack(arg, first, count, pixels int, w width, to Ref) {
 	if t.half {
 		size = 64
 	}
-	k := kernelOf("conv_pack", "conv", "conv_pack", 256, []param{{"const " + t.in, "from", Ref{arg, first * t.g * w.channels * pixels * t.typ.Size()}},
+	k := kernelOf("conv_pack", "conv", "conv_pack", 256, []param{{"const " + t.in, "from", Ref{Arg: arg, Offset: first * t.g * w.channels * pixels * t.typ.Size()}},
 		{t.in, "to", to}}, t.in, count, pixels, t.g, w.channels, w.packed)
 	t.add(k, count*divUp(pixels, size)*divUp(t.g*w.packed, size), "conv_tile.cuh")
 }
@@ -189,7 +189,7 @@ func (t *convTile) imageKernel(i imageKernel) {
 		bias, biasRef = cType(t.Types, 2), Ref{Arg: 2}
 	}
 	k := Kernel{Name: "conv_" + t.kind, Family: "conv", Block: [3]int{threads, 1, 1}, Shared: shared,
-		Args: []Ref{i.packed, i.weight, biasRef, {len(t.Types) - 1, i.first * i.bytes}}}
+		Args: []Ref{i.packed, i.weight, biasRef, {Arg: len(t.Types) - 1, Offset: i.first * i.bytes}}}
 	k.Text = fmt.Sprintf(`extern "C" __global__ void __launch_bounds__(%d, %d) NAME(const %s* x, const %s* w, const %s* bias, %s* y) {
 	using T = %s;
 	using V = %s;
@@ -321,7 +321,7 @@ func (t *convTile) weights() {
 			t.pack(1, first, n, t.oh*t.ow, width{t.og, t.op}, dy)
 		}
 		k := Kernel{Name: "conv_wgrad", Family: "conv", Block: [3]int{block, 1, 1}, Shared: shared,
-			Args: []Ref{x, dy, {parts.Arg, parts.Offset + 4*size*splits*i}}}
+			Args: []Ref{x, dy, {Arg: parts.Arg, Offset: parts.Offset + 4*size*splits*i}}}
 		k.Text = fmt.Sprintf(`extern "C" __global__ void __launch_bounds__(%d, %d) NAME(const %s* x, const %s* dy, float* parts) {
 	using T = %s;
 	const gtc::conv_block at = gtc::conv_block_of<%d, %d, T::BM, T::BN, T::SPLITS>(blockIdx.x);

@@ -50,8 +50,8 @@ func roiBackward(c Call) *Plan {
 		return &Plan{}
 	}
 	size, typ := c.Types[0].Size(), cType(c.Types, 0)
-	down := Ref{Workspace, 0}
-	across := Ref{Workspace, divUp(size*regions*rows*height, 64) * 64}
+	down := Ref{Arg: Workspace, Offset: 0}
+	across := Ref{Arg: Workspace, Offset: divUp(size*regions*rows*height, 64) * 64}
 	plan := &Plan{Workspace: across.Offset + divUp(size*regions*columns*width, 64)*64}
 	if all := regions * (rows*height + columns*width); all > 0 {
 		plan.Kernels = append(plan.Kernels, roiKernel("roi_weights", c, all, []param{p[1], p[2], {typ, "down", down}, {typ, "across", across}, status}))

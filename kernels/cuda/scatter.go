@@ -79,7 +79,7 @@ func (s *scatter) plan() *Plan {
 func (s *scatter) alloc(bytes int) Ref {
 	at := s.work
 	s.work += divUp(bytes, 64) * 64
-	return Ref{Workspace, at}
+	return Ref{Arg: Workspace, Offset: at}
 }
 
 func (s *scatter) add(k Kernel, blocks int) {
