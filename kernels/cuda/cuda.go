@@ -30,12 +30,14 @@ const (
 	Base      = launch.Base
 )
 
-// Ref, Kernel and Plan are those of package launch: here a kernel is CUDA C++, an extern "C" __global__ function, and includes
-// headers of this package besides gtc.cuh.
+// What says how a call is launched.
 type (
-	Ref    = launch.Ref
+	// Ref is what a parameter of a kernel stands for.
+	Ref = launch.Ref
+	// Kernel is one kernel: here CUDA C++, an extern "C" __global__ function that includes headers of this package besides gtc.cuh.
 	Kernel = launch.Kernel
-	Plan   = launch.Plan
+	// Plan is how a call is done.
+	Plan = launch.Plan
 )
 
 // Call is a call of a template, as the compiler hands it over.
