@@ -11,7 +11,7 @@ import (
 
 // What gtc makes of a model, before anything is compiled.
 func ExampleInspect() {
-	info, err := gtc.Inspect("docs/tour.onnx", gtc.Import{Batch: 8})
+	info, err := gtc.Inspect("docs/tour.onnx", gtc.Options{Import: gtc.Import{Batch: 8}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -34,8 +34,8 @@ type (
 	GradComm = pass.GradComm
 	// RoleRule trains or freezes the parameters that match: Import.Roles.
 	RoleRule = onnx.RoleRule
-	// LoRA asks for low-rank adapters: Import.LoRA.
-	LoRA = onnx.LoRA
+	// LoRA asks for low-rank adapters: Training.LoRA.
+	LoRA = pass.LoRA
 	// Result is a compiled folder and what was learnt on the way.
 	Result = compiler.Result
 	// Info is what gtc makes of a model.
@@ -68,19 +68,13 @@ func Compile(ctx context.Context, model string, o Options) (*Result, error) {
 }
 
 // Inspect tells what gtc makes of the ONNX file model: inputs, outputs, operators, and which tensors it trains and why. Open
-// dimensions that o does not bind count as 1, with a warning.
-func Inspect(model string, o Import) (*Info, error) {
-	c := Options{Import: o}
-	if err := c.Limits(); err != nil {
+// dimensions that o does not bind count as 1, with a warning. Of o.Pass only LoRA counts.
+func Inspect(model string, o Options) (*Info, error) {
+	o.Model = model
+	if err := o.Limits(); err != nil {
 		return nil, err
 	}
-	m, err := onnx.Load(model, o)
-	if err != nil {
-		return nil, compiler.Input(err)
-	}
-	defer m.Close()
-	info, err := m.Inspect()
-	return info, compiler.Input(err)
+	return compiler.Inspect(&o)
 }
 
 // Check compiles the ONNX file model, runs its ranks on the one batch of a reference, and compares outputs, loss, gradients and

@@ -58,9 +58,9 @@ func TestNoFolder(t *testing.T) {
 	}
 }
 
-// TestInspectLimits: what Compile refuses of Import, Inspect refuses.
+// TestInspectLimits: what Compile refuses of a model's options, Inspect refuses.
 func TestInspectLimits(t *testing.T) {
-	for _, o := range []gtc.Import{{Batch: -1}, {LoRA: gtc.LoRA{Rank: -1}}} {
+	for _, o := range []gtc.Options{{Import: gtc.Import{Batch: -1}}, {Pass: gtc.Training{LoRA: gtc.LoRA{Rank: -1}}}} {
 		if _, err := gtc.Inspect(tour, o); !errors.As(err, new(*gtc.InputError)) {
 			t.Errorf("%+v: %v", o, err)
 		}

@@ -137,6 +137,7 @@ func imported(ctx context.Context, o *Options) (*onnx.Model, *Result, error) {
 		o.Pass.Loss = model.DefaultLoss()
 	}
 	o.Pass.BatchDim = model.BatchDims()
+	forAdapters(&o.Pass, model)
 	res.ahead = ahead(m.Funcs[0])
 	if n := len(m.Funcs[0].Ops); n > maxOps {
 		return model, res, Input(fmt.Errorf("%s becomes %d ops, more than the %d that gtc compiles: is a loop unrolled that should be shorter, or one sample of the batch exported at a time? (gtc inspect shows the operators)",
@@ -166,6 +167,7 @@ func imported(ctx context.Context, o *Options) (*onnx.Model, *Result, error) {
 		}
 		return model, res, Input(err)
 	}
+	res.Parameters = parameters(res.Parameters, &o.Pass.LoRA, res.Context.Adapters)
 	res.LowerTime = time.Since(start)
 	return model, res, nil
 }

@@ -84,7 +84,7 @@ func (o *Options) counts() error {
 		return fmt.Errorf("--threads cannot be negative")
 	case p.Rewrites != nil && *p.Rewrites < 0:
 		return fmt.Errorf("--rewrites must be 0 or more, not %d", *p.Rewrites)
-	case o.Import.LoRA.Rank < 0 || !(o.Import.LoRA.Alpha >= 0) || math.IsInf(o.Import.LoRA.Alpha, 0):
+	case p.LoRA.Rank < 0 || !(p.LoRA.Alpha >= 0) || math.IsInf(p.LoRA.Alpha, 0):
 		return fmt.Errorf("--lora: rank must be at least 1, and alpha a finite number above 0 (adapters are scaled by alpha/rank)")
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
 	"github.com/gtc-compiler/gtc/distributed/mesh"
-	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
 	"github.com/gtc-compiler/gtc/ir/group"
@@ -73,7 +72,7 @@ func program(r *Result, c *pass.Context, src *rank.Source) abi.Program {
 	p := abi.Program{Package: "prog0", ArenaBytes: plan.ArenaBytes, Segments: plan.Segments, Kernels: src.Kernels,
 		Collectives: rank.Collectives(c.Module), Tensors: tensors(c.Module, r.Context.FileDims),
 		Actions: c.Actions, Slots: c.Slots, StashStart: plan.StashStart, StashBytes: plan.StashBytes}
-	if slices.ContainsFunc(r.Parameters, (*onnx.Parameter).Adapted) {
+	if len(r.Context.Adapters) > 0 {
 		freeze(c.Module, p.Tensors)
 	}
 	for _, f := range c.Module.Funcs {

@@ -152,5 +152,9 @@ func KeptSource(dir string) (*Options, error) {
 	if !filepath.IsLocal(s.Model) {
 		return nil, Input(fmt.Errorf("%s is damaged: its model, %q, is not a file in the compiled folder", file, s.Model))
 	}
+	var older struct{ Import struct{ LoRA pass.LoRA } } // where folders kept it before adapters were a pass's
+	if err := json.Unmarshal(text, &older); err == nil && s.Pass.LoRA.Rank == 0 {
+		s.Pass.LoRA = older.Import.LoRA
+	}
 	return &Options{Model: filepath.Join(in, s.Model), Import: s.Import, Pass: s.Pass, Out: dir}, nil
 }

@@ -53,3 +53,24 @@ func TestKeepExternal(t *testing.T) {
 		t.Errorf("a file outside now holds %q", text)
 	}
 }
+
+// TestKeptAdapters: a folder of before, which has the adapters that were asked for among the options of the import, is still known to
+// have them: without, its export would leave them out.
+func TestKeptAdapters(t *testing.T) {
+	for _, text := range []string{
+		`{"model": "m.onnx", "import": {"Batch": 4, "LoRA": {"Rank": 3, "Targets": ["q"]}}, "pass": {"DP": 2}}`,
+		`{"model": "m.onnx", "import": {"Batch": 4}, "pass": {"DP": 2, "LoRA": {"Rank": 3, "Targets": ["q"]}}}`,
+	} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, sourceDir), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, sourceDir, sourceOptions), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		o, err := KeptSource(dir)
+		if err != nil || o.Pass.LoRA.Rank != 3 || len(o.Pass.LoRA.Targets) != 1 || o.Pass.DP != 2 || o.Import.Batch != 4 {
+			t.Errorf("%+v, %v", o, err)
+		}
+	}
+}

@@ -198,7 +198,7 @@ func checkNames(o *pass.Options, table []pass.Pass) error {
 		pass, flag string
 		asked      bool
 	}{
-		{"precision", "--precision " + o.Precision, o.Precision != "" && o.Precision != "fp32"},
+		{"lora", "--lora", o.LoRA.Rank > 0}, {"precision", "--precision " + o.Precision, o.Precision != "" && o.Precision != "fp32"},
 		{"microbatch", "--microbatches", o.Microbatches > 1}, {"stage", "--pp", o.PP > 1}, {"tree", "--reproducible", o.Reproducible},
 		{"compress", "--grad-dtype, --grad-compress and --local-sgd", g.Compress != "" || g.Period > 0 || g.DType != "" && g.DType != "f32"},
 	} {

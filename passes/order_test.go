@@ -87,6 +87,19 @@ func stacked() *ir.Module {
 	return &ir.Module{Funcs: []*ir.Func{f}}
 }
 
+// turned is two layers, of which the second has its weight transposed back and forth, as no product reads it before normalize.
+func turned() *ir.Module {
+	f := &ir.Func{Name: "forward"}
+	b := ir.NewBuilder(f)
+	b.Loc = ir.Loc{Node: "turned"}
+	x := b.Param("x", ir.T(dtype.F32, 4, 6), ir.Input)
+	w := b.Param("w", ir.T(dtype.F32, 5, 6), ir.Param)
+	v := b.Param("v", ir.T(dtype.F32, 5, 3), ir.Param)
+	h := ops.Tanh(b, ops.MatMulT(b, x, w, false, true))
+	b.Result("out0", ops.MatMul(b, h, ops.Transpose(b, ops.Transpose(b, v, []int{1, 0}), []int{1, 0})))
+	return &ir.Module{Funcs: []*ir.Func{f}}
+}
+
 // orderSamples are small models, each with options, so that every pass of the table changes one of them at least
 // (TestFactsHold), and the quickest of the shared models where they are there.
 func orderSamples() []sample {
@@ -102,6 +115,7 @@ func orderSamples() []sample {
 		{"compressed", of(func() *ir.Module { return regression(8) }), pass.Options{Loss: "mse", DP: 2, Microbatches: 2, GradComm: pass.GradComm{Compress: "powersgd", Rank: 2}, Optimizer: sgd}},
 		{"local steps", of(func() *ir.Module { return regression(8) }), pass.Options{Loss: "mse", DP: 2, GradComm: pass.GradComm{Period: 3}, Optimizer: sgd}},
 		{"halved messages on a GPU", of(func() *ir.Module { return regression(8) }), pass.Options{Loss: "mse", DP: 2, Zero: 2, Target: pass.CUDA, Arch: []string{pass.Host}, GradComm: pass.GradComm{DType: "bf16"}, Optimizer: sgd}},
+		{"adapters", of(turned), pass.Options{Loss: "mse", LoRA: pass.LoRA{Rank: 2, Targets: []string{"*"}}, Forward: true, Optimizer: adamw}},
 	}
 	for seed := uint64(1); seed <= 6; seed++ {
 		r := rand.New(rand.NewPCG(seed, 1))

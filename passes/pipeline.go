@@ -8,6 +8,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/compress"
 	"github.com/gtc-compiler/gtc/passes/epilogue"
 	"github.com/gtc-compiler/gtc/passes/fuse"
+	"github.com/gtc-compiler/gtc/passes/lora"
 	"github.com/gtc-compiler/gtc/passes/memplan"
 	"github.com/gtc-compiler/gtc/passes/microbatch"
 	"github.com/gtc-compiler/gtc/passes/multitensor"
@@ -39,6 +40,8 @@ const Finished = pass.HasUpdate | pass.Local | pass.Ordered | unplanned
 
 // Table is the pipeline. Options choose parameters of passes, never their order.
 var Table = []pass.Pass{
+	{Name: "lora", Run: lora.Run, Needs: pass.Typed, Clears: pass.Core,
+		Why: "adapters are ordinary ops for all that follows; here products are still those of the model, one for each weight"},
 	{Name: "normalize", Run: normalize.Run, Needs: pass.Typed, Makes: pass.Core,
 		Why: "shapes folded, one spelling of each thing; later passes see core ops only"},
 	{Name: "recognize", Run: recognize.Run, Needs: pass.Typed | pass.Core,

@@ -70,7 +70,7 @@ func TestReplayTells(t *testing.T) {
 		table  []pass.Pass
 		want   string
 	}{
-		{func() error { return nil }, passes.Table[:5], "a pass \"precision\", which this gtc does not have"},
+		{func() error { return nil }, passes.Table[:6], "a pass \"precision\", which this gtc does not have"},
 		{inFile(base, `"Context": {`, `"Context": null, "x": {`), passes.Table, "of which nothing is told"},
 		{inFile(base, `"Programs": null`, `"Programs": [null]`), passes.Table, "of which nothing is told"},
 		{inFile(base, `"Programs": null`, `"Programs": [{}, {}]`), passes.Table, "facts of 2"},

@@ -26,6 +26,7 @@ var naming = map[string]string{
 // is for its own sake: where that is a fact, facts are asked.
 var reading = map[string]string{
 	"passes/epilogue/rules.go":      "over which dims a sum is: of a reduction, all of which have these attributes",
+	"passes/lora/lora.go":           "which operand of a product, a convolution or a lookup a weight is, and which way it lies",
 	"passes/normalize/rows.go":      "which operand of a product is transposed",
 	"passes/optimizer/sparse.go":    "along which dim rows are looked up and added, and which row has no gradient",
 	"passes/schedule/schedule.go":   "which rank a message goes to or comes from",

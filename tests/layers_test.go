@@ -64,7 +64,7 @@ gtc   frontend/onnx
 gtc   passes/pass
 test  passes/passtest
 gtc   passes/algebra passes/layout passes/samples
-gtc   passes/normalize passes/recognize passes/trainstep passes/unstack passes/autodiff passes/precision passes/optimizer passes/simplify
+gtc   passes/lora passes/normalize passes/recognize passes/trainstep passes/unstack passes/autodiff passes/precision passes/optimizer passes/simplify
 gtc   passes/compress passes/microbatch passes/rows passes/shard passes/spmd passes/stage passes/tree passes/overlap passes/epilogue passes/fuse passes/schedule passes/memplan passes/multitensor
 gtc   passes
 gtc   distributed kernels runtime

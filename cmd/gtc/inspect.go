@@ -37,7 +37,7 @@ training and why; of tables, how many rows a batch looks up. --train, --freeze, 
 		if err != nil {
 			return err
 		}
-		info, err := gtc.Inspect(o.Model, o.Import)
+		info, err := gtc.Inspect(o.Model, *o)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
 // roleFlag is --train or --freeze: they share one list, so that their order counts.
@@ -92,8 +93,8 @@ func loraWords(args []string) []string {
 
 // adapters reads --lora.
 func (m *modelFlags) adapters() error {
-	l := &m.opt.Import.LoRA
-	*l = onnx.LoRA{}
+	l := &m.opt.Pass.LoRA
+	*l = pass.LoRA{}
 	for _, value := range m.lora {
 		for _, item := range strings.Split(value, ",") {
 			key, text, ok := strings.Cut(item, "=")

@@ -306,11 +306,12 @@ func runBuilt(ctx context.Context, o *Options, base *compiler.Options, ref *npz.
 		return nil, nil, compiler.Input(err)
 	}
 	defer model.Close()
-	if _, err := model.Import(); err != nil {
-		return nil, nil, compiler.Input(err)
+	params, _, err := compiler.Adapt(model, base)
+	if err != nil {
+		return nil, nil, err
 	}
 	out, err := o.startAll(ctx, &m, base.Out, ref, chosen)
-	return out, &compiler.Result{Dir: base.Out, Parameters: model.Parameters(), Warnings: model.Warnings}, err
+	return out, &compiler.Result{Dir: base.Out, Parameters: params, Warnings: model.Warnings}, err
 }
 
 // start runs the ranks of one of the programs in dir, and reads what they wrote.

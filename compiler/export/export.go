@@ -93,7 +93,7 @@ func Run(o *Options) (*Report, error) {
 		}
 	}
 	if o.MergeLoRA && format == Safetensors {
-		if tensors, err = merge(folder, tensors); err != nil {
+		if tensors, err = mergedDict(folder, tensors); err != nil {
 			return nil, err
 		}
 		rep.count(tensors)
@@ -230,63 +230,30 @@ func hasAdapters(f *folder.Folder, flag string) error {
 	if err != nil {
 		return err
 	}
-	if opt.Import.LoRA.Rank == 0 {
+	if opt.Pass.LoRA.Rank == 0 {
 		return compiler.Input(fmt.Errorf("%s: %s was compiled without --lora", flag, opt.Out))
 	}
 	return nil
 }
 
-// merge gives the parameters of the model with the adapters among tensors added to the weights below them.
-func merge(f *folder.Folder, tensors []safetensors.Tensor) ([]safetensors.Tensor, error) {
-	opt, err := f.Options()
-	if err != nil {
-		return nil, err
-	}
-	m, err := onnx.Load(opt.Model, opt.Import)
-	if err != nil {
-		return nil, compiler.Input(err)
-	}
-	defer m.Close()
-	if _, err := m.Import(); err != nil {
-		return nil, compiler.Input(err)
-	}
-	weights := map[string][]byte{}
-	for _, t := range tensors {
-		weights[t.Name] = t.Data
-	}
-	merged, err := m.Merge(weights)
-	if err != nil {
-		return nil, compiler.Input(err)
-	}
-	var out []safetensors.Tensor
-	for _, p := range m.Parameters() {
-		if data, ok := merged[p.Name]; ok {
-			out = append(out, safetensors.Tensor{Name: p.Name, DType: p.Type.DType.Safetensors(), Shape: p.Dims, Data: slices.Clone(data)})
-		}
-	}
-	return out, nil
-}
-
 // writeONNX puts the tensors into the model that the folder keeps, and notes in rep what it still draws.
 func writeONNX(f *folder.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
-	opt, err := f.Options()
+	if _, err := f.Options(); err != nil {
+		return err
+	}
+	m, err := imported(f)
 	if err != nil {
 		return err
 	}
-	m, err := onnx.Load(opt.Model, opt.Import)
-	if err != nil {
-		return compiler.Input(err)
-	}
 	defer m.Close()
-	if _, err := m.Import(); err != nil {
-		return compiler.Input(err)
-	}
-	known := m.Parameters()
-	weights := map[string][]byte{}
-	for _, t := range tensors {
-		if slices.ContainsFunc(known, func(p *onnx.Parameter) bool { return p.Name == t.Name }) {
-			weights[t.Name] = t.Data
+	weights := contents(tensors)
+	for name := range weights {
+		if !slices.ContainsFunc(m.params, func(p *onnx.Parameter) bool { return p.Name == name }) {
+			delete(weights, name)
 		}
+	}
+	if err := m.merge(weights); err != nil {
+		return compiler.Input(err)
 	}
 	text, err := m.Export(weights, o.Inference)
 	if err != nil {

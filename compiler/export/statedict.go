@@ -3,10 +3,10 @@ package export
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/folder"
-	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
 
@@ -26,13 +26,13 @@ func (r *Report) count(tensors []safetensors.Tensor) {
 func writeStateDict(f *folder.Folder, tensors []safetensors.Tensor, o *Options, rep *Report) error {
 	meta := map[string]string{"format": "pt"}
 	if f != nil {
-		m, lora, err := imported(f)
+		m, err := imported(f)
 		if err != nil {
 			return err
 		}
 		if m != nil { // else compiled without its source: there is nothing to compare with
 			defer m.Close()
-			if tensors, err = rep.complete(m, tensors, lora && !o.MergeLoRA); err != nil {
+			if tensors, err = rep.complete(m, tensors, len(m.adapters) > 0 && !o.MergeLoRA); err != nil {
 				return compiler.Input(err)
 			}
 			if len(rep.Absent) > 0 {
@@ -48,34 +48,14 @@ func writeStateDict(f *folder.Folder, tensors []safetensors.Tensor, o *Options, 
 	return safetensors.WriteFile(o.Out, tensors, meta)
 }
 
-// imported is the model that the folder keeps, nil when it keeps none, and whether it trains adapters.
-func imported(f *folder.Folder) (m *onnx.Model, lora bool, err error) {
-	opt, err := f.Options()
-	if err != nil {
-		return nil, false, nil
-	}
-	if m, err = onnx.Load(opt.Model, opt.Import); err != nil {
-		return nil, false, compiler.Input(err)
-	}
-	if _, err := m.Import(); err != nil {
-		m.Close()
-		return nil, false, compiler.Input(err)
-	}
-	return m, opt.Import.LoRA.Rank > 0, nil
-}
-
 // complete compares the names of tensors with those of the PyTorch module that the model was exported from, and adds what the
 // module's state dict has beside them; nothing beside adapters, which are no state dict of the module.
-func (r *Report) complete(m *onnx.Model, tensors []safetensors.Tensor, adapters bool) ([]safetensors.Tensor, error) {
+func (r *Report) complete(m *adapted, tensors []safetensors.Tensor, adapters bool) ([]safetensors.Tensor, error) {
 	r.Adapters = adapters
-	names := namesOf(tensors)
+	names := slices.DeleteFunc(namesOf(tensors), m.isAdapter) // whose names are peft's
 	r.Foreign, r.Missing = m.CompareTorch(names)
 	if !adapters {
-		weights := map[string][]byte{}
-		for _, t := range tensors {
-			weights[t.Name] = t.Data
-		}
-		beside, err := m.Beside(weights)
+		beside, err := m.Beside(contents(tensors))
 		if err != nil {
 			return nil, err
 		}

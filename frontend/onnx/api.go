@@ -15,8 +15,6 @@ type (
 	Options = model.Options
 	// RoleRule says that the parameters that match a glob are trained, or that they are not.
 	RoleRule = model.RoleRule
-	// LoRA asks for low-rank adapters.
-	LoRA = model.LoRA
 	// Contents is what an input of a sequence or optional type holds.
 	Contents = model.Contents
 	// Input is an input of the graph as the file declares it.

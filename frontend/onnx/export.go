@@ -99,8 +99,13 @@ func (e *exporter) run(inference bool) error {
 	return nil
 }
 
-// contents is what parameter p holds now, its adapter merged.
-func (e *exporter) contents(p *Parameter) ([]byte, error) { return merged(p, e.weights) }
+// contents is what parameter p holds now.
+func (e *exporter) contents(p *Parameter) ([]byte, error) {
+	if data, ok := e.weights[p.Name]; ok {
+		return data, nil
+	}
+	return p.Data()
+}
 
 // laid brings the contents of s's parameters into the form of the operand.
 func (e *exporter) laid(s *roles.Source) ([]byte, error) { return s.Form.Bytes(e.contents) }

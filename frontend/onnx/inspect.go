@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
+	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
@@ -44,6 +45,12 @@ type Port struct {
 
 // Inspect imports the model and describes it. Open dimensions that no option binds count as 1, with a warning.
 func (m *Model) Inspect() (*Info, error) {
+	return m.InspectChanged(func(view *Model, _ *ir.Module) ([]*Parameter, error) { return view.Parameters(), nil })
+}
+
+// InspectChanged is Inspect of what change makes of the imported module. It is given the model as it was imported, open dimensions
+// bound, and gives the parameters that are to be told of.
+func (m *Model) InspectChanged(change func(view *Model, mod *ir.Module) ([]*Parameter, error)) (*Info, error) {
 	f := *m.File
 	f.Warnings = slices.Clone(m.Warnings)
 	view := &Model{File: &f, roles: m.roles}
@@ -53,9 +60,13 @@ func (m *Model) Inspect() (*Info, error) {
 		return nil, taken.tell(m.Located(err))
 	}
 	m.roles = view.roles
+	params, err := change(view, res.module)
+	if err != nil {
+		return nil, m.Located(err)
+	}
 	forward := res.module.Funcs[0]
 	info := &Info{Model: m.Name, IRVersion: m.Proto.GetIrVersion(), Opset: m.Opset(), Producer: m.Proto.GetProducerName(),
-		Warnings: view.Warnings, Parameters: res.roles.Params, Training: m.TrainingInfo()}
+		Warnings: view.Warnings, Parameters: params, Training: m.TrainingInfo()}
 	for _, p := range forward.Params {
 		if p.Role == ir.Input {
 			info.Inputs = append(info.Inputs, port(p.Name, p.Type))
@@ -75,7 +86,7 @@ func (m *Model) Inspect() (*Info, error) {
 	}
 	info.Operators, info.Ops = model.CountsOf(operators), model.CountsOf(kinds)
 	looked := rowsRead(forward)
-	for _, p := range res.roles.Params {
+	for _, p := range params {
 		if p.Role == RoleParameter && p.Used {
 			info.Trained += int64(p.Type.Elems())
 			info.TrainedBytes += int64(p.Type.Bytes())
@@ -115,6 +126,33 @@ func (m *Model) Parameters() []*Parameter {
 	}
 	return m.roles.Params
 }
+
+// Asked lists the parameters that a flag says are to be trained. Import or Inspect must have succeeded.
+func (m *Model) Asked() []string {
+	var names []string
+	for _, p := range m.Parameters() {
+		if p.Role == RoleParameter && strings.HasPrefix(p.Reason, roles.AskedByTrain) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// Names lists the tensors of the file, and those that importing found in them under names of their own, sorted. Import or Inspect must
+// have succeeded.
+func (m *Model) Names() []string {
+	all := map[string]bool{}
+	for name := range m.Inits {
+		all[name] = true
+	}
+	for name := range m.roles.Named {
+		all[name] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// ModuleOf is the name of the module that holds the parameter name; "" for the outermost one.
+func ModuleOf(name string) string { return model.ModuleOf(name) }
 
 // openDims names dimensions that count as 1 because nothing binds them.
 type openDims []string

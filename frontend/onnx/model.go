@@ -48,9 +48,6 @@ func (m *Model) importOnce() (*importResult, error) {
 	if err := w.Run(live, dims); err != nil {
 		return nil, err
 	}
-	if err := addLoRA(w); err != nil {
-		return nil, err
-	}
 	w.Finish()
 	m.imported = &importResult{module: &ir.Module{Funcs: []*ir.Func{w.B.F}}, roles: r, outputs: w.Outputs}
 	return m.imported, nil

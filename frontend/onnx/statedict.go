@@ -136,11 +136,6 @@ func (m *Model) ScopedNames() []string {
 // The dynamo exporters record the module's names. TorchScript does not: there, names of its own form (onnx::MatMul_12)
 // are foreign, and nothing is known to be missing.
 func (m *Model) CompareTorch(names []string) (foreign, missing []string) {
-	if m.roles != nil { // adapters are peft's
-		for p := range m.roles.Adapters() {
-			names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == p.Name })
-		}
-	}
 	if m.Record != nil { // all of the module's that a graph needs are in the file
 		for _, n := range names {
 			if m.Record.Roles[n] == "" {

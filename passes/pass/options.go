@@ -36,6 +36,8 @@ type Options struct {
 	IgnoreIndex int      // of cross_entropy and nll; default -100 (set by the caller)
 	HuberDelta  float64  // default 1
 
+	LoRA LoRA `json:",omitzero"` // adapters beside weights, trained in their place
+
 	Optimizer Optimizer
 	Schedule  Schedule
 	ClipNorm  float64 // global gradient norm bound; 0 none

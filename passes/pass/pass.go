@@ -66,6 +66,9 @@ type Context struct {
 	Times   []Time     `json:"-"` // one per row that the driver came to
 	Plan    Plan       // made by memplan
 
+	// Adapters are those that weights have been given, in the order of the parameters. Made by lora.
+	Adapters []Adapter `json:",omitempty"`
+
 	// FileDims are the dims that files give a parameter, by its name, where the program keeps the same bytes in others
 	// (unstack); state of a parameter lies as the parameter does.
 	FileDims map[string][]int

@@ -72,11 +72,9 @@ func cutLast(s, sep string) (before, after string, found bool) {
 }
 
 // matching lists the parameters that glob matches, or, when there are none, the results of ops. In a glob * stands for
-// any text and ? for one character; names match whole, or from any dot on. State follows its parameter. Bytes that are no UTF-8 are U+FFFD, as regexp takes
-// them in names.
+// any text and ? for one character; names match whole, or from any dot on. State follows its parameter.
 func matching(glob string, f *ir.Func) []*ir.Value {
-	q := strings.ReplaceAll(strings.ReplaceAll(regexp.QuoteMeta(string([]rune(glob))), `\*`, ".*"), `\?`, ".")
-	match := regexp.MustCompile(`(?s)^(.*\.)?` + q + "$").MatchString
+	match := regexp.MustCompile(`(?s)^(.*\.)?` + pass.Glob(glob) + "$").MatchString
 	var out []*ir.Value
 	for _, p := range f.Params {
 		if (p.Role == ir.Param || p.Role == ir.Buffer) && match(p.Name) {

@@ -28,8 +28,6 @@ type Options struct {
 	Roles []RoleRule
 	// PaddingIdx are rows of embeddings that stay as they are: "GLOB=ROW" or "ROW" for all (--padding-idx).
 	PaddingIdx []string
-	// LoRA adds low-rank adapters (--lora).
-	LoRA LoRA
 	// Abstract accepts initializers whose data is not there: they have a type and no contents (--abstract-weights).
 	Abstract bool `json:",omitempty"`
 	// Name is what errors call the file; its base name when empty.
@@ -47,16 +45,6 @@ type Options struct {
 type RoleRule struct {
 	Train bool
 	Glob  string
-}
-
-// LoRA asks for low-rank adapters (Hu et al., arXiv 2106.09685): each weight W that matches stays as it is and what it
-// computes becomes that of W + Alpha/Rank * B*A, of which only A and B are trained. Names, shapes and initial values are
-// those of the peft package, so that a state dict of the adapters loads there.
-type LoRA struct {
-	Rank    int     // 0 for no adapters
-	Alpha   float64 // 0 is 8, as in peft
-	Targets []string
-	Seed    uint64 // of the initial values of A
 }
 
 // Contents is what an input of a sequence or optional type holds. Its tensors are inputs of the program, named

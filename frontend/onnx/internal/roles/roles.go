@@ -47,8 +47,6 @@ type Parameter struct {
 	// Lookups is how many rows of a table a batch looks up, those that come again counted again; 0 for what is read otherwise. Inspect sets it.
 	Lookups int `json:"lookups,omitempty"`
 
-	// Adapter is that of this weight (--lora); nil for most.
-	Adapter *Adapter `json:"-"`
 	// Data reads the initial contents.
 	Data func() ([]byte, error) `json:"-"`
 	// Statistic says that batch normalization updates this buffer.
@@ -336,29 +334,5 @@ func transposeBytes(data []byte, rows, cols, size int) []byte {
 	return out
 }
 
-// Adapter is the low-rank pair of one weight.
-type Adapter struct {
-	A, B   *Parameter // [rank, in...] and [out, rank]; of an embedding [rank, rows] and [width, rank]
-	Scale  float64
-	InOut  bool // the weight is stored [in, out], unlike torch.nn.Linear's
-	Lookup bool // of an embedding, whose rows b*a holds in its columns
-
-	Shared, Grouped bool // of a table that is a product's weight too; of a convolution in groups
-}
-
-// Adapters are the parameters that --lora has added.
-func (r *Roles) Adapters() map[*Parameter]bool {
-	out := map[*Parameter]bool{}
-	for _, p := range r.Params {
-		if p.Adapter != nil {
-			out[p.Adapter.A], out[p.Adapter.B] = true, true
-		}
-	}
-	return out
-}
-
 // String is a short form of the parameter for messages: name, type, role.
 func (p *Parameter) String() string { return fmt.Sprintf("%q %s (%s)", p.Name, p.Type, p.Role) }
-
-// Adapted reports whether p is a weight below adapters.
-func (p *Parameter) Adapted() bool { return p.Adapter != nil }
