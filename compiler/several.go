@@ -7,7 +7,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
-	"github.com/gtc-compiler/gtc/compiler/proof"
+	"github.com/gtc-compiler/gtc/compiler/internal/proof"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 

@@ -21,22 +21,22 @@ import (
 //	tool   programs that a person starts: they may also start ranks
 //	test   only tests import these
 const layers = `
-both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/mapfile kernels/cpu distributed/schedule distributed/topo
+both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/internal/mapfile kernels/cpu distributed/schedule distributed/topo
 both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib runtime/filelock
 test  internal/fixtures internal/mutations
 
-run   runtime/mem runtime/trace runtime/device runtime/device/cuda/driver distributed/comm
+run   runtime/mem runtime/internal/trace runtime/device runtime/device/cuda/driver distributed/comm
 test  distributed/comm/commtest runtime/device/devicetest
 run   distributed/comm/mpi distributed/comm/nccl runtime/device/cuda runtime/device/cpu
 run   runtime/data runtime/ckpt
-run   runtime/train/program
-run   runtime/train/ranks
-run   runtime/train/machine
-run   runtime/train/report
-run   runtime/train/loop
+run   runtime/train/internal/program
+run   runtime/train/internal/ranks
+run   runtime/train/internal/machine
+run   runtime/train/internal/report
+run   runtime/train/internal/loop
 run   runtime/train
 
-gtc   ir/kir target/launch target/cuda/chip
+gtc   ir/kir target/launch target/cuda/internal/chip
 gtc   kernels/cuda
 test  ir/kir/kirtest
 gtc   kernels/cuda/standin
@@ -70,7 +70,7 @@ gtc   passes
 gtc   distributed kernels runtime
 gtc   codegen/rank codegen/build
 test  codegen/codegentest
-gtc   compiler/proof
+gtc   compiler/internal/proof
 gtc   compiler
 gtc   compiler/folder compiler/timeline
 gtc   compiler/volume
@@ -313,7 +313,7 @@ func TestLayersNotice(t *testing.T) {
 		{"runtime/train", "ir", "tower run may not import tower gtc"},
 		{"codegen/rank", "runtime/data", "tower gtc may not import tower run"},
 		{"passes/fuse", "ir/interp", "tower gtc may not import tower sim"},
-		{"passes", "runtime/mapfile", "the compiler and the run-time meet only at"},
+		{"passes", "runtime/internal/mapfile", "the compiler and the run-time meet only at"},
 		{"cmd/gtc", "passes/fuse", "cmd/gtc holds flags and printing"},
 		{"runtime/train", "runtime/abi", ""},
 		{"compiler", "passes", ""},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/compiler"
-	"github.com/gtc-compiler/gtc/compiler/proof"
+	"github.com/gtc-compiler/gtc/compiler/internal/proof"
 	"github.com/gtc-compiler/gtc/kernels/cpu"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"

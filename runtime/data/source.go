@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/runtime/mapfile"
+	"github.com/gtc-compiler/gtc/runtime/internal/mapfile"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )

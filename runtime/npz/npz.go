@@ -23,7 +23,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gtc-compiler/gtc/runtime/mapfile"
+	"github.com/gtc-compiler/gtc/runtime/internal/mapfile"
 )
 
 // Array is one array: little-endian, row-major (last dim fastest).

@@ -20,7 +20,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/gtc-compiler/gtc/runtime/mapfile"
+	"github.com/gtc-compiler/gtc/runtime/internal/mapfile"
 )
 
 // MaxHeader is the largest header, in bytes, that the format allows.

@@ -14,9 +14,9 @@ package train
 import (
 	"flag"
 
-	"github.com/gtc-compiler/gtc/runtime/train/loop"
-	"github.com/gtc-compiler/gtc/runtime/train/program"
-	"github.com/gtc-compiler/gtc/runtime/train/ranks"
+	"github.com/gtc-compiler/gtc/runtime/train/internal/loop"
+	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
+	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
 )
 
 // What a generated program declares.

@@ -7,8 +7,8 @@ import (
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/target"
-	"github.com/gtc-compiler/gtc/target/cuda/chip"
 	"github.com/gtc-compiler/gtc/target/cuda/image"
+	"github.com/gtc-compiler/gtc/target/cuda/internal/chip"
 	"github.com/gtc-compiler/gtc/target/launch"
 )
 

@@ -21,7 +21,7 @@ import (
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
-	"github.com/gtc-compiler/gtc/target/cuda/chip"
+	"github.com/gtc-compiler/gtc/target/cuda/internal/chip"
 	"github.com/gtc-compiler/gtc/target/launch"
 )
 
