@@ -295,19 +295,19 @@ func TestGradCommRefusals(t *testing.T) {
 		opt  pass.Options
 		want string
 	}{
-		{pass.Options{DP: 1, GradComm: pass.GradComm{DType: "bf16"}}, "--grad-dtype bf16 says how gradients travel between data-parallel ranks, and there is one"},
-		{pass.Options{DP: 2, GradComm: pass.GradComm{DType: "i8"}}, "--grad-dtype i8: gradients are sent as fp32, bf16 or fp16"},
-		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "zip"}}, "--grad-compress zip: gradients are compressed by powersgd, topk or int8"},
-		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "powersgd"}}, "--grad-rank 0"},
-		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "topk", Fraction: 2}}, "--grad-fraction 2"},
+		{pass.Options{DP: 1, GradComm: pass.GradComm{DType: "bf16"}}, "--grad-dtype bf16 needs --dp of at least 2"},
+		{pass.Options{DP: 2, GradComm: pass.GradComm{DType: "i8"}}, `--grad-dtype must be fp32, bf16 or fp16, not "i8"`},
+		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "zip"}}, `--grad-compress must be powersgd, topk or int8, not "zip"`},
+		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "powersgd"}}, "--grad-rank must be at least 1, not 0"},
+		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "topk", Fraction: 2}}, "--grad-fraction must be above 0 and at most 1, not 2"},
 		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "int8", DType: "bf16"}}, "--grad-compress int8 and --grad-dtype bf16"},
-		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "int8", Period: 2}}, "--local-sgd sends parameters instead of gradients"},
-		{pass.Options{DP: 2, PP: 2, Microbatches: 2, ClipNorm: 1, GradComm: pass.GradComm{DType: "f16"}}, "--grad-dtype fp16 with --pp and --clip-norm"},
-		{pass.Options{DP: 2, PP: 2, Microbatches: 2, GradComm: pass.GradComm{Period: 2}}, "--local-sgd and --pp"},
-		{pass.Options{DP: 2, Zero: 1, GradComm: pass.GradComm{Period: 2}}, "--local-sgd and --zero 1"},
-		{pass.Options{DP: 2, Zero: 2, GradComm: pass.GradComm{Compress: "int8"}}, "--grad-compress int8 and --zero 2"},
+		{pass.Options{DP: 2, GradComm: pass.GradComm{Compress: "int8", Period: 2}}, "it sends parameters instead of gradients"},
+		{pass.Options{DP: 2, PP: 2, Microbatches: 2, ClipNorm: 1, GradComm: pass.GradComm{DType: "f16"}}, "--grad-dtype fp16 does not work with --pp and --clip-norm"},
+		{pass.Options{DP: 2, PP: 2, Microbatches: 2, GradComm: pass.GradComm{Period: 2}}, "--local-sgd does not work with --pp"},
+		{pass.Options{DP: 2, Zero: 1, GradComm: pass.GradComm{Period: 2}}, "--local-sgd does not work with --zero 1"},
+		{pass.Options{DP: 2, Zero: 2, GradComm: pass.GradComm{Compress: "int8"}}, "--grad-compress int8 does not work with --zero 2"},
 		{pass.Options{DP: 2, Reproducible: true, GradComm: pass.GradComm{DType: "bf16"}}, "--reproducible"},
-		{pass.Options{DP: 2, GradComm: pass.GradComm{After: 2}}, "give its period, --local-sgd H"},
+		{pass.Options{DP: 2, GradComm: pass.GradComm{After: 2}}, "--post-local-sgd needs --local-sgd"},
 		{pass.Options{DP: 2, Check: true, GradComm: pass.GradComm{Period: 2}}, "gtc check compares the gradients of the global batch"},
 	} {
 		o := c.opt

@@ -24,7 +24,7 @@ const maxCrashConst = 256 << 10
 func saveCrash(c *pass.Context, name string, before *ir.Module, what string) error {
 	opts, err := json.MarshalIndent(c.Opt, "", "  ")
 	if err != nil {
-		return fmt.Errorf("no crash file: %w", err)
+		return fmt.Errorf("cannot write a crash file: %w", err)
 	}
 	path := filepath.Join(c.Opt.DumpDir, CrashFile)
 	a := &txtar.Archive{
@@ -43,7 +43,7 @@ func saveCrash(c *pass.Context, name string, before *ir.Module, what string) err
 		}
 	}
 	if err := os.WriteFile(path, txtar.Format(a), 0o644); err != nil {
-		return fmt.Errorf("no crash file: %w", err)
+		return fmt.Errorf("cannot write a crash file: %w", err)
 	}
 	return fmt.Errorf("the module before the pass is in %s; replay with: gtc opt -repro %s", path, path)
 }

@@ -89,23 +89,23 @@ func Check(table []pass.Pass, have, want pass.Prop) error {
 		}
 		for _, name := range slices.Concat(p.After, p.Before) {
 			if _, known := at[name]; !known {
-				return fmt.Errorf("pass %s has its place by that of %q, which is no pass", p.Name, name)
+				return fmt.Errorf("pass %s is to run before or after %q, which is not a pass", p.Name, name)
 			}
 		}
 		for _, name := range p.After {
 			if at[name] > i {
-				return fmt.Errorf("pass %s stands before %s and must stand behind it", p.Name, name)
+				return fmt.Errorf("pass %s runs before %s, but must run after it", p.Name, name)
 			}
 		}
 		for _, name := range p.Before {
 			if at[name] < i {
-				return fmt.Errorf("pass %s stands behind %s and must stand before it", p.Name, name)
+				return fmt.Errorf("pass %s runs after %s, but must run before it", p.Name, name)
 			}
 		}
 		have, made = have&^p.Clears|p.Makes, made|p.Makes
 	}
 	if missing := want &^ have; missing != 0 {
-		return fmt.Errorf("behind the last pass %s does not hold, made by no pass or cleared by a later one", missing)
+		return fmt.Errorf("after the last pass %s does not hold: no pass makes it, or a later one clears it", missing)
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func checkNames(o *pass.Options, table []pass.Pass) error {
 		{"compress", "--grad-dtype, --grad-compress and --local-sgd", g.Compress != "" || g.Period > 0 || g.DType != "" && g.DType != "f32"},
 	} {
 		if w.asked && slices.Contains(o.Disable, w.pass) {
-			return fmt.Errorf("--disable %s: that pass does what %s asks for", w.pass, w.flag)
+			return fmt.Errorf("--disable %s is not possible: that pass does what %s asks for", w.pass, w.flag)
 		}
 	}
 	return nil

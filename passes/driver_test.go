@@ -144,10 +144,10 @@ func TestTableOrder(t *testing.T) {
 		want  string
 	}{
 		{[]pass.Pass{{Name: "a", Makes: x}, {Name: "b", Clears: x}, {Name: "c", Needs: x}}, "pass c needs Core, which b cleared"},
-		{[]pass.Pass{{Name: "a", Makes: x | y}, {Name: "b", Makes: x, Clears: x | y}, {Name: "c", Needs: x}}, "behind the last pass HasLoss does not hold"},
-		{[]pass.Pass{{Name: "a", Makes: x | y, After: []string{"b"}}, {Name: "b"}}, "pass a stands before b and must stand behind it"},
-		{[]pass.Pass{{Name: "a", Makes: x | y}, {Name: "b", Before: []string{"a"}}}, "pass b stands behind a and must stand before it"},
-		{[]pass.Pass{{Name: "a", Makes: x | y, After: []string{"d"}}}, `by that of "d", which is no pass`},
+		{[]pass.Pass{{Name: "a", Makes: x | y}, {Name: "b", Makes: x, Clears: x | y}, {Name: "c", Needs: x}}, "after the last pass HasLoss does not hold"},
+		{[]pass.Pass{{Name: "a", Makes: x | y, After: []string{"b"}}, {Name: "b"}}, "pass a runs before b, but must run after it"},
+		{[]pass.Pass{{Name: "a", Makes: x | y}, {Name: "b", Before: []string{"a"}}}, "pass b runs after a, but must run before it"},
+		{[]pass.Pass{{Name: "a", Makes: x | y, After: []string{"d"}}}, `before or after "d", which is not a pass`},
 		{[]pass.Pass{{Name: "a", Makes: x | y, Before: []string{"b"}}, {Name: "b", Needs: x, After: []string{"a"}}}, ""},
 	} {
 		if err := Check(tc.table, 0, x|y); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {

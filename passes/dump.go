@@ -28,10 +28,10 @@ func newDumper(c *pass.Context, table []pass.Pass) (*dumper, error) {
 		return d, nil
 	}
 	if err := os.MkdirAll(c.Opt.DumpDir, 0o755); err != nil {
-		return nil, fmt.Errorf("dump folder: %w", err)
+		return nil, fmt.Errorf("cannot use the folder of --dump: %w", err)
 	}
 	if err := clearDump(c.Opt.DumpDir); err != nil {
-		return nil, fmt.Errorf("dump folder: %w", err)
+		return nil, fmt.Errorf("cannot use the folder of --dump: %w", err)
 	}
 	d.last = text(d.c)
 	if err := d.record(table); err != nil {
@@ -112,7 +112,7 @@ func (d *dumper) close() error {
 
 func (d *dumper) write(name, text string) error {
 	if err := os.WriteFile(filepath.Join(d.c.Opt.DumpDir, name), []byte(text), 0o644); err != nil {
-		return fmt.Errorf("dump: %w", err)
+		return fmt.Errorf("cannot write to the folder of --dump: %w", err)
 	}
 	return nil
 }

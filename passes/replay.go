@@ -11,6 +11,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // A dump folder holds, beside what people read, all that a pass sees, in a folder replay of it: so each pass can be run again, by
@@ -62,7 +63,7 @@ func (d *dumper) record(table []pass.Pass) error {
 		r.Passes = append(r.Passes, p.Name)
 	}
 	if err := os.MkdirAll(filepath.Join(c.Opt.DumpDir, replayDir, constsDir), 0o755); err != nil {
-		return fmt.Errorf("dump folder: %w", err)
+		return fmt.Errorf("cannot use the folder of --dump: %w", err)
 	}
 	if err := d.writeJSON(replayFile, r); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (d *dumper) kept(name string, make func(int) (*ir.Func, error)) func(int) (
 func (d *dumper) writeJSON(name string, x any) error {
 	text, err := json.MarshalIndent(x, "", " ")
 	if err != nil {
-		return fmt.Errorf("dump: %s: %w", name, err)
+		return fmt.Errorf("cannot write %s to the folder of --dump: %w", name, err)
 	}
 	return d.write(filepath.Join(replayDir, name), string(text)+"\n")
 }
@@ -102,7 +103,7 @@ func (d *dumper) writeJSON(name string, x any) error {
 func (d *dumper) keepFacts(base string) error {
 	now, err := json.MarshalIndent(factsOf(d.c), "", " ")
 	if err != nil {
-		return fmt.Errorf("dump: %w", err)
+		return fmt.Errorf("cannot write to the folder of --dump: %w", err)
 	}
 	if string(now) == d.facts {
 		return nil
@@ -120,7 +121,7 @@ func (d *dumper) consts(c *pass.Context) error {
 				continue
 			}
 			if err := os.WriteFile(path, t.Data, 0o644); err != nil {
-				return fmt.Errorf("dump: %w", err)
+				return fmt.Errorf("cannot write to the folder of --dump: %w", err)
 			}
 		}
 	}
@@ -204,7 +205,7 @@ type Replayed struct {
 func ReplayDump(dir string, table []pass.Pass) ([]Replayed, error) {
 	r := &replayer{dir: dir, table: table}
 	if err := r.read(replayFile, &r.recorded); err != nil {
-		return nil, fmt.Errorf("%s is no folder that --dump of this version wrote: %w", dir, err)
+		return nil, fmt.Errorf("%s is not a folder that --dump of this version of gtc wrote: %w", dir, err)
 	}
 	if _, err := pass.TargetOf(r.recorded.Options.Target); err != nil {
 		return nil, fmt.Errorf("replay/%s: %w", replayFile, err)
@@ -310,9 +311,9 @@ func (r *replayer) load(module, more string) (*pass.Context, error) {
 	parts := stages(string(modules))
 	switch n := len(parts); {
 	case f.Context == nil || slices.Contains(f.Programs, nil):
-		return nil, fmt.Errorf("replay/%s.json has a program of which nothing is told", more)
+		return nil, fmt.Errorf("replay/%s.json lacks the facts of a program", more)
 	case n != len(f.Modules) || n != max(1, len(f.Programs)):
-		return nil, fmt.Errorf("%s.ir has %d programs, replay/%s.json has modules of %d and facts of %d", module, n, more, len(f.Modules), max(1, len(f.Programs)))
+		return nil, fmt.Errorf("%s.ir has %s, but replay/%s.json has modules for %d and facts for %d", module, printable.Count(n, "program"), more, len(f.Modules), max(1, len(f.Programs)))
 	}
 	c, options := f.Context, r.recorded.Options
 	c.Opt, c.Stages, c.Asked = &options, f.Programs, &pass.Asked{Total: f.Rewrites}
@@ -359,7 +360,7 @@ func (r *replayer) parse(text string, more *moduleFacts) (*ir.Module, error) {
 	for _, t := range bigConsts(m) {
 		data, err := os.ReadFile(filepath.Join(r.dir, replayDir, constsDir, t.Hash()))
 		if err == nil && len(data) != t.Type.Bytes() {
-			return nil, fmt.Errorf("constant %s has %d bytes, %s takes %d", t.Hash(), len(data), t.Type, t.Type.Bytes())
+			return nil, fmt.Errorf("constant %s has %d bytes, but its type %s takes %d", t.Hash(), len(data), t.Type, t.Type.Bytes())
 		}
 		if err == nil {
 			t.Data = data
@@ -368,7 +369,7 @@ func (r *replayer) parse(text string, more *moduleFacts) (*ir.Module, error) {
 	for _, f := range m.Funcs {
 		x := more.Funcs[f.Name]
 		if x == nil || len(x.Locs) != len(f.Ops) {
-			return nil, fmt.Errorf("what is known of @%s is not of this text", f.Name)
+			return nil, fmt.Errorf("the facts about @%s do not fit this module", f.Name)
 		}
 		if err := x.restore(f, more.Locs); err != nil {
 			return nil, fmt.Errorf("@%s: %w", f.Name, err)
@@ -395,7 +396,7 @@ func (x *funcFacts) restore(f *ir.Func, locs []ir.Loc) error {
 	}
 	for i, op := range f.Ops {
 		if x.Locs[i] < 0 || x.Locs[i] >= len(locs) {
-			return fmt.Errorf("op %d has location %d of %d", i, x.Locs[i], len(locs))
+			return fmt.Errorf("op %d has location %d, but there are %d", i, x.Locs[i], len(locs))
 		}
 		op.Loc, op.Why = locs[x.Locs[i]], x.Why[i]
 		for _, v := range op.Out {
@@ -433,7 +434,7 @@ func (r *replayer) other(name string) func(int) (*ir.Func, error) {
 		}
 		text, err := os.ReadFile(filepath.Join(r.dir, replayDir, base+".ir"))
 		if err != nil {
-			return nil, fmt.Errorf("nobody asked for this size of the batch when the folder was written: %w", err)
+			return nil, fmt.Errorf("the compilation that wrote the folder did not ask for this size of the batch: %w", err)
 		}
 		f := &facts{Context: &pass.Context{}}
 		if err := r.read(base+".json", f); err != nil {

@@ -71,16 +71,16 @@ func TestReplayTells(t *testing.T) {
 		want   string
 	}{
 		{func() error { return nil }, passes.Table[:6], "a pass \"precision\", which this gtc does not have"},
-		{inFile(base, `"Context": {`, `"Context": null, "x": {`), passes.Table, "of which nothing is told"},
-		{inFile(base, `"Programs": null`, `"Programs": [null]`), passes.Table, "of which nothing is told"},
-		{inFile(base, `"Programs": null`, `"Programs": [{}, {}]`), passes.Table, "facts of 2"},
-		{inFile(base, `"Modules": [`, `"Modules": [], "x": [`), passes.Table, "modules of 0"},
+		{inFile(base, `"Context": {`, `"Context": null, "x": {`), passes.Table, "lacks the facts of a program"},
+		{inFile(base, `"Programs": null`, `"Programs": [null]`), passes.Table, "lacks the facts of a program"},
+		{inFile(base, `"Programs": null`, `"Programs": [{}, {}]`), passes.Table, "facts for 2"},
+		{inFile(base, `"Modules": [`, `"Modules": [], "x": [`), passes.Table, "modules for 0"},
 		{inFile(base, "", ""), passes.Table, ""}, // as it was
 		{inFile(options, `"Target": ""`, `"Target": "abacus"`), passes.Table, "not \"abacus\""},
 		{inFile(options, "", ""), passes.Table, ""},
 		{func() error { return os.Remove(filepath.Join(dir, "02-recognize.ir")) }, passes.Table, ""},
 		{func() error { return os.WriteFile(filepath.Join(dir, "00-input.ir"), []byte("func"), 0o644) }, passes.Table, "00-input.ir"},
-		{func() error { return os.Remove(filepath.Join(dir, "replay", "replay.json")) }, passes.Table, "is no folder that --dump of this version wrote"},
+		{func() error { return os.Remove(filepath.Join(dir, "replay", "replay.json")) }, passes.Table, "is not a folder that --dump of this version of gtc wrote"},
 	} {
 		if err := c.damage(); err != nil && c.want != "" {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestReplayOtherSizes(t *testing.T) {
 	}{
 		{facts, "", "", ""},
 		{facts, `"Modules": [`, `"Modules": [], "x": [`, "sized-2.json has 0 modules"},
-		{text, "func @forward", "func @other", "sized-2.ir: what is known of @other"},
+		{text, "func @forward", "func @other", "sized-2.ir: the facts about @other"},
 		{text, "func @forward", "// func @forward", "sized-2.ir"},
 	} {
 		restore := inFile(c.path, "", "")

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/gtc-compiler/gtc/compiler"
@@ -137,6 +138,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &silent):
 		return silent.code
+	case ownFault(err):
+		return exitFailed
 	case !errors.As(err, &started), errors.As(err, &input), errors.As(err, &told):
 		return exitUsage
 	case errors.As(err, &job):
@@ -145,8 +148,14 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
+// ownFault reports whether err is a bug of gtc, which its text then says, and no fault of what the user gave.
+func ownFault(err error) bool { return strings.Contains(err.Error(), "BUG:") }
+
 // printError writes err; faults in a model already name their file.
 func printError(w io.Writer, cmd *cobra.Command, err error) {
+	if ownFault(err) {
+		defer fmt.Fprintln(w, "  note: this is a bug of gtc, not a mistake of yours: please report it, with the model and the command")
+	}
 	var told *ir.Error
 	if errors.As(err, &told) && told.File != "" {
 		fmt.Fprintln(w, err)

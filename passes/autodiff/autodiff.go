@@ -232,7 +232,7 @@ func (d *differ) explain(without []*ir.Value) error {
 		case op == nil:
 			d.c.Remark(p, "has no gradient because the loss does not depend on it: the optimizer leaves it alone")
 		case hasFloat(op.Out):
-			return ir.Errorf(op.Loc, "parameter %q has no gradient: its only way to the loss goes through %s, which has none (%s)",
+			return ir.Errorf(op.Loc, "parameter %q has no gradient: its only way to the loss goes through %s, which has no gradient (%s)",
 				p.Name, op.Def.Name, op.Def.Rules.NoGrad).Note("freeze it with --freeze %q if that is meant", p.Name)
 		default:
 			d.c.Remark(p, "has no gradient because only %s reads it on the way to the loss (%s): the optimizer leaves it alone",

@@ -77,7 +77,11 @@ func Run(c *pass.Context) (err error) {
 // check refuses options that do not go together, by name.
 func check(c *pass.Context, o pass.GradComm) error {
 	refuse := func(format string, args ...any) error { return ir.Errorf(ir.Loc{}, format, args...) }
-	flag := "--grad-dtype " + o.DType
+	asked := map[string]string{"f32": "fp32", "f16": "fp16"}[o.DType] // as the flag spells it
+	if asked == "" {
+		asked = o.DType
+	}
+	flag := "--grad-dtype " + asked
 	if o.Compress != "" {
 		flag = "--grad-compress " + o.Compress
 	}
@@ -86,23 +90,23 @@ func check(c *pass.Context, o pass.GradComm) error {
 	}
 	switch {
 	case !slices.Contains([]string{"", "f32", "bf16", "f16"}, o.DType):
-		return refuse("--grad-dtype %s: gradients are sent as fp32, bf16 or fp16", o.DType)
+		return refuse("--grad-dtype must be fp32, bf16 or fp16, not %q", o.DType)
 	case !slices.Contains([]string{"", "powersgd", "topk", "int8"}, o.Compress):
-		return refuse("--grad-compress %s: gradients are compressed by powersgd, topk or int8", o.Compress)
+		return refuse("--grad-compress must be powersgd, topk or int8, not %q", o.Compress)
 	case o.Compress == "powersgd" && o.Rank < 1:
-		return refuse("--grad-rank %d: powersgd needs a rank of at least 1", o.Rank)
+		return refuse("--grad-rank must be at least 1, not %d", o.Rank)
 	case o.Compress == "topk" && !(o.Fraction > 0 && o.Fraction <= 1):
-		return refuse("--grad-fraction %g: topk sends a fraction above 0 and of at most 1", o.Fraction)
+		return refuse("--grad-fraction must be above 0 and at most 1, not %g", o.Fraction)
 	case o.Period < 0 || o.After < 0:
-		return refuse("--local-sgd %d, --post-local-sgd %d: numbers of steps are not negative", o.Period, o.After)
+		return refuse("--local-sgd and --post-local-sgd must not be negative, but are %d and %d", o.Period, o.After)
 	case o.After > 0 && o.Period == 0:
-		return refuse("--post-local-sgd says when local SGD begins: give its period, --local-sgd H")
+		return refuse("--post-local-sgd needs --local-sgd: it says after how many steps that begins")
 	case c.Module.Mesh.Size(axis) == 1:
-		return refuse("%s says how gradients travel between data-parallel ranks, and there is one: use --dp", flag)
+		return refuse("%s needs --dp of at least 2: it says how data-parallel ranks exchange gradients", flag)
 	case o.Compress != "" && o.DType != "" && o.DType != "f32":
-		return refuse("%s and --grad-dtype %s: a compressed gradient has a form of its own", flag, o.DType)
+		return refuse("%s and --grad-dtype %s exclude each other: a compressed gradient is sent in a format of its own", flag, asked)
 	case o.Period > 0 && (o.Compress != "" || o.DType != "" && o.DType != "f32"):
-		return refuse("--local-sgd sends parameters instead of gradients: it goes with neither --grad-compress nor --grad-dtype")
+		return refuse("--local-sgd excludes --grad-compress and --grad-dtype: it sends parameters instead of gradients")
 	}
 	return checkLayout(c, o, flag)
 }
@@ -112,19 +116,19 @@ func checkLayout(c *pass.Context, o pass.GradComm, flag string) error {
 	refuse := func(format string, args ...any) error { return ir.Errorf(ir.Loc{}, format, args...) }
 	switch {
 	case o.Compress != "" && c.Opt.Precision == scaledPrecision:
-		return refuse("%s and --precision fp16: what a gradient that is not finite leaves would stay in the error that is fed back: use bf16", flag)
+		return refuse("%s does not work with --precision fp16: an infinite gradient would stay in the compression error, which is added to later gradients: use bf16", flag)
 	case o.Period > 0 && c.Opt.Precision == scaledPrecision:
-		return refuse("--local-sgd and --precision fp16: ranks that train by themselves would skip different steps and come to different loss scales: use bf16")
+		return refuse("--local-sgd does not work with --precision fp16: ranks that train by themselves would skip different steps and come to different loss scales: use bf16")
 	case o.Compress != "" && c.Opt.Zero > 0:
-		return refuse("%s and --zero %d: a rank reduces only its part of a gradient, of which it does not know the whole error", flag, c.Opt.Zero)
+		return refuse("%s does not work with --zero %d: a rank reduces only its part of a gradient, and does not know the compression error of the whole", flag, c.Opt.Zero)
 	case o.Period > 0 && c.Opt.Zero > 0:
-		return refuse("--local-sgd and --zero %d: ranks that hold parts of parameters or state cannot train by themselves", c.Opt.Zero)
+		return refuse("--local-sgd does not work with --zero %d: ranks that hold parts of parameters or state cannot train by themselves", c.Opt.Zero)
 	case o.Period > 0 && inParts(c) != "":
-		return refuse("--local-sgd and --shard: %q is in parts over dp, and ranks that hold parts of parameters cannot train by themselves", inParts(c))
+		return refuse("--local-sgd does not work with --shard of %q over dp: ranks that hold parts of parameters cannot train by themselves", inParts(c))
 	case o.Period > 0 && c.Opt.Check:
-		return refuse("gtc check compares the gradients of the global batch, which --local-sgd never makes")
+		return refuse("gtc check compares the gradients of the global batch, which --local-sgd never computes: check without it")
 	case o.Period > 0 && c.Module.Mesh.Size("pp") > 1:
-		return refuse("--local-sgd and --pp: a pipeline's stages learn the number of targets from the last one only once it is added over all ranks, so that none knows its own mean")
+		return refuse("--local-sgd does not work with --pp: the stages of a pipeline get the number of targets from the last one only after it is added up over all ranks, so none knows its own mean")
 	}
 	return nil
 }
@@ -223,7 +227,7 @@ func (z *squeezer) scale(place map[*ir.Op]int) error {
 	}
 	if z.later(count) {
 		if z.o.DType == "f16" {
-			return ir.Errorf(ir.Loc{}, "--grad-dtype fp16 with --pp and --clip-norm: the number of targets is known too late to send mean gradients, and sums may be beyond the range of fp16: use bf16")
+			return ir.Errorf(ir.Loc{}, "--grad-dtype fp16 does not work with --pp and --clip-norm: the number of targets is known too late to send mean gradients, and sums may exceed the range of fp16: use bf16")
 		}
 		z.c.Remark(count, "is known after the gradients: errors of compression are kept in units of the summed loss")
 		return nil

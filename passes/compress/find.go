@@ -111,7 +111,7 @@ func understood(f *ir.Func, grads []gradient) error {
 			continue
 		}
 		if op := walk(r.Value); op != nil {
-			return ir.Errorf(op.Loc, "the update of %q depends on %%%s, a sum over the data-parallel ranks that is no gradient: without it --local-sgd would train something else",
+			return ir.Errorf(op.Loc, "the update of %q depends on %%%s, a sum over the data-parallel ranks that is not a gradient: --local-sgd, which leaves it out, would train something else",
 				r.Updates.Name, op.Out[0].Name)
 		}
 	}

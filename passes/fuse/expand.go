@@ -87,7 +87,7 @@ func lacking(missing []*ir.Error) error {
 	first := missing[0]
 	for i, e := range missing[1:] {
 		if i == maxMissing {
-			return first.Note("and for %d more ops", len(missing)-1-i)
+			return first.Note("and it has none for %d more ops", len(missing)-1-i)
 		}
 		first = first.Note("%s: %s", e.Loc, e.Msg)
 	}

@@ -251,7 +251,7 @@ func (fu *fuser) merge(s, n *node) string {
 		return "something between them needs a kernel of its own"
 	}
 	if !fu.c.May(n.ops[0].Out[0], "%s joins the kernel of %%%s", n.ops[0].Def.Name, s.ops[0].Out[0].Name) {
-		return "so many rewrites have been done"
+		return "the limit of rewrites (--rewrites) is reached"
 	}
 	s.ops, s.space = ops, space
 	for p := range n.preds {

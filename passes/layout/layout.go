@@ -202,7 +202,7 @@ func (p *planner) tell(v *ir.Value, dims []factor.Dim, s mesh.Sharding) {
 func (p *planner) split(list factor.Dim, axes []string, allowed func(axis string) bool) string {
 	f, ok := p.major(list)
 	if !ok {
-		return "does not loop over that dimension"
+		return "has no loop over that dimension"
 	}
 	fac := p.rule.Factors[f]
 	if fac.Kind == factor.Blocked {
@@ -218,11 +218,11 @@ func (p *planner) split(list factor.Dim, axes []string, allowed func(axis string
 		case p.used[a]:
 			return "has another dimension split over " + a
 		case fac.Size%p.ways(axes[:i+1]) != 0:
-			return fmt.Sprintf("has %d there, which does not divide by %d", fac.Size, p.ways(axes[:i+1]))
+			return fmt.Sprintf("has size %d there, which is not divisible by %d", fac.Size, p.ways(axes[:i+1]))
 		case !p.slowest(f):
 			return "merges that dimension under another one"
 		case !allowed(a):
-			return "keeps it whole, for another operand is a sum or whole"
+			return "keeps it whole, because another operand is whole or a partial sum"
 		}
 		p.used[a] = true
 		p.axes[f] = append(slices.Clone(have), a)

@@ -38,7 +38,7 @@ func Run(c *pass.Context) (err error) {
 	}
 	for _, p := range f.Params {
 		if p.Role == ir.Param && len(uses[p]) == 0 {
-			c.Remark(p, "is read by nothing that reaches an output")
+			c.Remark(p, "has no effect on any output")
 		}
 	}
 	return nil

@@ -60,28 +60,28 @@ func withDefaults(o pass.Optimizer) pass.Optimizer {
 
 // checkOptions refuses values for which the formulas have no meaning.
 func checkOptions(o *pass.Options, opt pass.Optimizer) error {
-	bad := func(what string, v float64) error {
-		return ir.Errorf(ir.Loc{}, "%s of %s is %v", what, opt.Name, v)
+	bad := func(what string, v float64, must string) error {
+		return ir.Errorf(ir.Loc{}, "the %s of optimizer %s is %v, but must be %s", what, opt.Name, v, must)
 	}
 	nonneg := []struct {
 		what string
 		v    float64
-	}{{"learning rate", opt.LR}, {"weight decay", opt.WeightDecay}, {"momentum", opt.Momentum}, {"eps", opt.Eps}, {"gradient norm bound", o.ClipNorm}}
+	}{{"learning rate", opt.LR}, {"weight decay", opt.WeightDecay}, {"momentum", opt.Momentum}, {"eps", opt.Eps}, {"bound of the gradient norm (--clip-norm)", o.ClipNorm}}
 	for _, x := range nonneg {
 		if x.v < 0 || math.IsNaN(x.v) || math.IsInf(x.v, 0) {
-			return bad(x.what, x.v)
+			return bad(x.what, x.v, "a finite number of 0 or more")
 		}
 	}
 	for _, x := range []float64{opt.Beta1, opt.Beta2, opt.Alpha} {
 		if x < 0 || x >= 1 || math.IsNaN(x) {
-			return bad("a decay rate", x)
+			return bad("decay rate (--beta1, --beta2 or --alpha)", x, "at least 0 and below 1")
 		}
 	}
 	if opt.Nesterov && (opt.Momentum <= 0 || opt.Dampening != 0) {
-		return ir.Errorf(ir.Loc{}, "nesterov needs a momentum and no dampening")
+		return ir.Errorf(ir.Loc{}, "--nesterov needs --momentum above 0 and no --dampening")
 	}
 	if opt.WeightDecay != 0 && (opt.Name == sparseAdamName || opt.Name == rowwiseName) {
-		return ir.Errorf(ir.Loc{}, "%s has no weight decay: it would move the rows of a table that are not looked up", opt.Name)
+		return ir.Errorf(ir.Loc{}, "--optimizer %s excludes --weight-decay: it would change the rows of a table that are not looked up", opt.Name)
 	}
 	return checkSchedule(o.Schedule)
 }

@@ -14,20 +14,20 @@ func checkSchedule(s pass.Schedule) error {
 	case "", "constant":
 	case "linear", "cosine":
 		if s.Steps <= 0 {
-			return ir.Errorf(ir.Loc{}, "the %s schedule needs the number of steps after which it reaches its end: --total-steps", s.Name)
+			return ir.Errorf(ir.Loc{}, "--schedule %s needs --total-steps, the number of steps after which it reaches its end", s.Name)
 		}
 		if s.Steps <= s.Warmup {
-			return ir.Errorf(ir.Loc{}, "the %s schedule needs more steps (--total-steps) than its warm-up of %d, not %d", s.Name, s.Warmup, s.Steps)
+			return ir.Errorf(ir.Loc{}, "--schedule %s needs --total-steps of more than its --warmup of %d, not %d", s.Name, s.Warmup, s.Steps)
 		}
 	case "step":
 		if s.Every <= 0 || s.Gamma <= 0 {
-			return ir.Errorf(ir.Loc{}, "the step schedule needs a positive period (--step-every) and factor (--gamma), not %d and %v", s.Every, s.Gamma)
+			return ir.Errorf(ir.Loc{}, "--schedule step needs --step-every and --gamma above 0, not %d and %v", s.Every, s.Gamma)
 		}
 	default:
 		return ir.Errorf(ir.Loc{}, "unknown schedule %q", s.Name).Note("known are constant, linear, cosine, step")
 	}
 	if s.Warmup < 0 || s.MinLR < 0 {
-		return ir.Errorf(ir.Loc{}, "warm-up %d and least learning rate %v must not be negative", s.Warmup, s.MinLR)
+		return ir.Errorf(ir.Loc{}, "--warmup %d and --min-lr %v must not be negative", s.Warmup, s.MinLR)
 	}
 	return nil
 }

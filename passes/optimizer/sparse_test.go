@@ -188,7 +188,7 @@ func TestDenseReasons(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Opt = &pass.Options{Optimizer: pass.Optimizer{Name: name, LR: 0.1, WeightDecay: 0.1}}
-		if err := Run(c); err == nil || !strings.Contains(err.Error(), "weight decay") {
+		if err := Run(c); err == nil || !strings.Contains(err.Error(), "excludes --weight-decay") {
 			t.Errorf("%s with weight decay: %v", name, err)
 		}
 	}

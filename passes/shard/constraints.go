@@ -112,9 +112,9 @@ func parseSharding(line, text string, m mesh.Mesh, v *ir.Value) (mesh.Sharding, 
 			case axis != "dp" && axis != "tp":
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: there is no axis %q to split over; the axes are dp and tp", line, axis)
 			case axis == "dp" && v.Op != nil:
-				return s, ir.Errorf(ir.Loc{}, "--shard %q: %q is no parameter; over dp it lies as the samples do", line, v.Name)
+				return s, ir.Errorf(ir.Loc{}, "--shard %q: %q is not a parameter, and is split over dp as the samples are", line, v.Name)
 			case m.Size(axis) < 2:
-				return s, ir.Errorf(ir.Loc{}, "--shard %q: axis %s has one rank, so it splits nothing: give --%s", line, axis, axis)
+				return s, ir.Errorf(ir.Loc{}, "--shard %q: axis %s has one rank, so it splits nothing: give --%s of at least 2", line, axis, axis)
 			case slices.Contains(seen, axis):
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: axis %s is named twice", line, axis)
 			}
@@ -122,7 +122,7 @@ func parseSharding(line, text string, m mesh.Mesh, v *ir.Value) (mesh.Sharding, 
 			s.Dims[d], ways = append(s.Dims[d], axis), ways*m.Size(axis)
 		}
 		if v.Type.Dims[d]%ways != 0 {
-			return s, ir.Errorf(ir.Loc{}, "--shard %q: dimension %d of %q %s does not divide by %s=%d", line, d, v.Name, v.Type, list, ways)
+			return s, ir.Errorf(ir.Loc{}, "--shard %q: dimension %d of %q %s is not divisible by %s=%d", line, d, v.Name, v.Type, list, ways)
 		}
 	}
 	if s.IsReplicated() {

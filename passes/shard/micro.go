@@ -34,7 +34,7 @@ func (o *obstacle) explain(mb int, hint string) error {
 		}
 	}
 	if hint != "" {
-		e.Note("where samples lie along another dimension than the leading one, none would meet: %s", hint)
+		e.Note("samples would not depend on one another if they lay along another dimension than the leading one; if they do, give %s", hint)
 	}
 	if o.a.f.Name == "forward" {
 		return e.Note("@forward is compiled only on request; training does not need it")
@@ -208,7 +208,7 @@ func (a *annotator) results(when map[*ir.Value]stage) *obstacle {
 		if when[v] != micro || overTime(v.Sharding) || r.Updates != nil && r.Updates.Role == ir.Buffer || v.Op == nil {
 			continue
 		}
-		return &obstacle{a: a, when: when, op: v.Op, value: v, text: "makes a result that differs between micro-batches"}
+		return &obstacle{a: a, when: when, op: v.Op, value: v, text: "has a result that differs between micro-batches"}
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func Run(c *pass.Context) (err error) {
 	m := meshOf(c.Opt, c.Opt.Microbatches)
 	if len(m.Axes) == 0 {
 		if len(c.Opt.Shard) > 0 {
-			return ir.Errorf(ir.Loc{}, "--shard splits parameters over the ranks of --tp or --dp, and there is one")
+			return ir.Errorf(ir.Loc{}, "--shard needs --tp or --dp of at least 2: it splits parameters over their ranks")
 		}
 		return nil
 	}
@@ -107,7 +107,7 @@ func checkBatch(c *pass.Context) error {
 				batch = n
 			}
 			if n == batch && batch%(dp*mb) != 0 || batch == 0 {
-				return ir.Errorf(ir.Loc{}, "the batch of %d samples (%s %q is %s) does not divide over %d ranks x %d micro-batches = %d",
+				return ir.Errorf(ir.Loc{}, "the batch of %d samples (%s %q is %s) cannot be divided evenly over %d ranks x %d micro-batches = %d",
 					batch, p.Role, p.Name, p.Type, dp, mb, dp*mb).Note("choose a batch that is a multiple of %d", dp*mb)
 			}
 			if n%batch != 0 {

@@ -67,7 +67,7 @@ func (a *annotator) zero(changed map[string]bool) {
 		}
 		part, ok := partOf(a.m, p.Sharding, p.Type.Dims)
 		if !ok {
-			a.c.Remark(p, "stays whole under ZeRO-%d: no dimension of %s divides by dp=%d", stage, p.Type, a.m.Size(zeroAxis))
+			a.c.Remark(p, "stays whole under ZeRO-%d: no dimension of %s is divisible by dp=%d", stage, p.Type, a.m.Size(zeroAxis))
 			continue
 		}
 		for _, g := range u.gradients[p] {

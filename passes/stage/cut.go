@@ -133,7 +133,7 @@ func (b *balance) divide(n int) ([]int, error) {
 		}
 	}
 	if work < n {
-		return nil, fmt.Errorf("its forward pass has %d operations that work on data with weights, one for each part is the least", work)
+		return nil, fmt.Errorf("its forward pass has %d operations with weights, but each part needs at least one", work)
 	}
 	even := func(x, y state) bool { return x.most < y.most || x.most == y.most && x.bytes < y.bytes }
 	cheap := func(x, y state) bool { return x.bytes < y.bytes || x.bytes == y.bytes && x.most < y.most }

@@ -68,7 +68,7 @@ func (k *cutter) phases() error {
 			return ir.Errorf(locOf(r.Value), "BUG: %q depends on one micro-batch and on the sum over all", r.Value.Name)
 		}
 		if at.micro && r.Updates != nil && r.Updates.Role != ir.Buffer || at.micro && r.Name == "loss_sum" {
-			return ir.Errorf(locOf(r.Value), "--pp: what the batch adds to %q is not a sum over its samples, which a pipeline takes one micro-batch after the other", what(r)).
+			return ir.Errorf(locOf(r.Value), "--pp does not work: what the batch adds to %q is not a sum over its samples, and a pipeline computes one micro-batch after the other", what(r)).
 				Note("a batch of one sample, or an op that needs all samples at once, is the cause")
 		}
 		if at.micro && r.Updates != nil {

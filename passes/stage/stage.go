@@ -92,7 +92,7 @@ func Run(c *pass.Context) (err error) {
 	}
 	f := c.Module.Func("step")
 	if f == nil {
-		return ir.Errorf(ir.Loc{}, "--pp %d: a pipeline is cut by what training costs, and this program only infers", stages).Note("leave --pp out, or give a --loss")
+		return ir.Errorf(ir.Loc{}, "--pp %d needs a program that trains: a pipeline is cut by the cost of training, and this program only infers", stages).Note("leave --pp out, or give a --loss")
 	}
 	if err := k.step(f); err != nil {
 		return err

@@ -60,7 +60,7 @@ func batchOf(c *pass.Context, op *ir.Op, eps float64, training bool) (ops.BatchN
 		n /= float64(max(1, c.Opt.DP) * max(1, c.Opt.Microbatches))
 	}
 	if n <= 1 {
-		panic(ir.Errorf(op.Loc, "normalises %s by the batch with one value for each channel at a time, which has no variance", x.Type).
+		panic(ir.Errorf(op.Loc, "it normalises %s by the statistics of a batch with one value for each channel, which has no variance", x.Type).
 			Note("PyTorch: Expected more than 1 value per channel when training. Use a larger --batch, fewer --dp or --microbatches, " +
 				"--sync-bn, or --freeze its running statistics"))
 	}

@@ -74,8 +74,8 @@ func hinted(c *pass.Context, s *samples.Search) (samples.Along, error) {
 	}
 	for _, p := range s.Inputs {
 		if d := hints[p]; d > 0 {
-			return nil, ir.Errorf(ir.Loc{}, "input %q is %s, and not its leading dimension but dimension %d has the %d samples of --batch", p.Name, p.Type, d, p.Type.Dims[d]).
-				Note("--batch-dim %s=%d says that they lie along it; else export with a dynamic batch dimension", p.Name, d)
+			return nil, ir.Errorf(ir.Loc{}, "input %q is %s: dimension %d, not the leading one, has the %d samples of --batch", p.Name, p.Type, d, p.Type.Dims[d]).
+				Note("--batch-dim %s=%d says that the samples lie along it; if they do not, export with a dynamic batch dimension", p.Name, d)
 		}
 	}
 	return nil, nil
@@ -145,7 +145,7 @@ func given(c *pass.Context, f *ir.Func, hints bool) (samples.Along, error) {
 			d += len(p.Type.Dims)
 		}
 		if d < 0 || d >= len(p.Type.Dims) {
-			return nil, ir.Errorf(ir.Loc{}, "--batch-dim %s: input %q is %s", text, name, p.Type)
+			return nil, ir.Errorf(ir.Loc{}, "--batch-dim %s: input %q is %s, which has no such dimension", text, name, p.Type)
 		}
 		at[p] = d
 	}
@@ -198,7 +198,7 @@ func lost(s *samples.Search, at samples.Along) error {
 	n := first.Type.Dims[at[first]]
 	for _, p := range s.Inputs {
 		if size := p.Type.Dims[at[p]]; n == 0 || size%n != 0 || at[p] > 0 && size != n {
-			return ir.Errorf(ir.Loc{}, "input %q is %s, which has no %d samples along dimension %d as input %q %s has along dimension %d", p.Name, p.Type, n, at[p],
+			return ir.Errorf(ir.Loc{}, "input %q is %s, which does not have %d samples along dimension %d, as input %q %s has along dimension %d", p.Name, p.Type, n, at[p],
 				first.Name, first.Type, at[first]).Note("--batch-dim INPUT=N names the dimension for each input where it is not the leading one")
 		}
 	}
@@ -214,7 +214,7 @@ func lost(s *samples.Search, at samples.Along) error {
 // inside is the error of an output without a dim of samples.
 func inside(t *samples.Trace, v *ir.Value) error {
 	if dims := t.Layout(v).Dims(); len(dims) > 0 {
-		return ir.Errorf(locOf(v), "output %q %s has the samples of the batch inside of dimension %d, among others: have the model give them a dimension of their own", v.Name, v.Type, dims[0])
+		return ir.Errorf(locOf(v), "output %q %s has the samples of the batch inside dimension %d, merged with another one: let the model give them a dimension of their own", v.Name, v.Type, dims[0])
 	}
 	return ir.Errorf(locOf(v), "output %q %s has no dimension along which the samples of the batch lie (--batch-dim)", v.Name, v.Type)
 }
@@ -241,7 +241,7 @@ func better(c *pass.Context, s *samples.Search) samples.Along {
 		return ways[0]
 	}
 	c.BatchHint = told(s, ways[0])
-	c.Remark(nil, "samples meet along the leading dim of inputs; if they lie where they do not, give %s", c.BatchHint)
+	c.Remark(nil, "samples depend on one another along the leading dimension of the inputs; if the batch lies along another one, give %s", c.BatchHint)
 	return nil
 }
 
@@ -256,8 +256,8 @@ func warnInside(c *pass.Context, s *samples.Search) {
 	t := samples.TraceOf(s.F, first.Type.Dims[ways[0][first]], ways[0], s.Outputs...)
 	for _, v := range s.Outputs {
 		if _, ok := t.Outermost(v); !ok && t.Layout(v).Has() {
-			c.Remark(nil, "warning: the leading dimension of %q %s is taken for the batch, though samples meet along it and do not along another (%s): output %q %s has those inside "+
-				"of a dimension; have the model give them one of their own", first.Name, first.Type, told(s, ways[0]), v.Name, v.Type)
+			c.Remark(nil, "warning: the leading dimension of %q %s is taken for the batch, though samples depend on one another along it and do not along another (%s): output %q %s has those inside "+
+				"of a dimension; let the model give them one of their own", first.Name, first.Type, told(s, ways[0]), v.Name, v.Type)
 			return
 		}
 	}
@@ -324,7 +324,7 @@ func (l *leader) why(s *samples.Search) string {
 	if len(s.Fixed) > 0 {
 		return "as is given; the program reads them one after the other"
 	}
-	return "where none meet and only data differ between them; the program reads them one after the other"
+	return "where they do not depend on one another and only data differ between them; the program reads them one after the other"
 }
 
 // run rewrites inputs, ops and outputs.
@@ -362,7 +362,7 @@ func (l *leader) target() error {
 	if l.c.Loss == "cross_entropy" || l.c.Loss == "nll" {
 		v := l.f.Results[0].Value
 		if len(v.Type.Dims) > 3 {
-			return ir.Errorf(locOf(v), "--loss %s of output %q, which has %d dimensions and its samples along dimension %d: it is not clear along which the classes lie; have the model give its samples first",
+			return ir.Errorf(locOf(v), "--loss %s: output %q has %d dimensions and its samples along dimension %d, so it is not clear along which one the classes lie; let the model give its samples first",
 				l.c.Loss, v.Name, len(v.Type.Dims), d)
 		}
 		if d == len(v.Type.Dims)-1 { // the classes are before the samples

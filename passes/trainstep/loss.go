@@ -217,7 +217,7 @@ func huber(l *lossBuilder, x, t *ir.Value) *ir.Value {
 		delta = 1
 	}
 	if delta < 0 || math.IsNaN(delta) {
-		panic(ir.Errorf(ir.Loc{}, "the huber loss needs a positive delta, not %v", delta))
+		panic(ir.Errorf(ir.Loc{}, "--huber-delta must be positive, not %v", delta))
 	}
 	d := ops.Sub(b, x, t)
 	a := ops.Abs(b, d)

@@ -67,12 +67,12 @@ func check(c *pass.Context, dp, micros int) error {
 			Note("%d ranks along dp, %d micro-batches each", dp, micros)
 	}
 	if g := c.Opt.GradComm; g.DType != "" && g.DType != "f32" || g.Compress != "" || g.Period > 0 {
-		return ir.Errorf(ir.Loc{}, "--reproducible: what ranks send of their gradients must be all of them; rounded, compressed or averaged parameters depend on how many ranks there are")
+		return ir.Errorf(ir.Loc{}, "--reproducible: ranks must send whole gradients in full precision; results of rounded or compressed gradients and averaged parameters depend on how many ranks there are")
 	}
 	for _, f := range c.Module.Funcs {
 		for _, r := range f.Results {
 			if r.Updates != nil && r.Updates.Role == ir.Buffer && dp*micros > 1 {
-				return ir.Errorf(loc(r.Value), "--reproducible: @%s updates %q from one micro-batch to the next, each rank by its own: that is not the same in every layout", f.Name, r.Updates.Name).
+				return ir.Errorf(loc(r.Value), "--reproducible: @%s updates %q from one micro-batch to the next, each rank for itself: that is not the same in every layout", f.Name, r.Updates.Name).
 					Note("freeze the batch normalisation, or train without --reproducible")
 			}
 		}

@@ -338,7 +338,7 @@ func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
 	}
 	queries, keys := op.In[0].Type.Dims[dim], op.In[1].Type.Dims[dim]
 	if queries%tp != 0 && u.f.Name == "step" {
-		u.c.Remark(op.Out[0], "has %d heads, which do not divide over tp=%d: attention runs whole on every rank", queries, tp)
+		u.c.Remark(op.Out[0], "has %d heads, which cannot be divided over tp=%d: attention runs whole on every rank", queries, tp)
 	}
 	if queries%tp != 0 || keys%tp == 0 {
 		return nil
@@ -351,7 +351,7 @@ func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
 		}
 	}
 	if u.f.Name == "step" {
-		u.c.Remark(op.In[1], "has %d heads of keys, which do not divide over tp=%d: each is repeated %d times, for the ranks whose queries read it", keys, tp, n)
+		u.c.Remark(op.In[1], "has %d heads of keys, which cannot be divided over tp=%d: each is repeated %d times, for the ranks whose queries read it", keys, tp, n)
 	}
 	in := slices.Clone(op.In)
 	for i := 1; i <= 2; i++ {

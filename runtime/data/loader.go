@@ -89,8 +89,8 @@ func (d *Dataset) Loader(cfg Config) (*Loader, error) {
 	case cfg.Rank < 0 || cfg.Rank >= cfg.Ranks:
 		return nil, fmt.Errorf("BUG: data-parallel rank %d of %d", cfg.Rank, cfg.Ranks)
 	case b%parts != 0:
-		return nil, fmt.Errorf("a global batch of %d samples does not divide over %d ranks x %d micro-batches; "+
-			"%d would", b, cfg.Ranks, cfg.Micro, (b/parts+1)*parts)
+		return nil, fmt.Errorf("a global batch of %d samples cannot be divided evenly over %d ranks x %d micro-batches; "+
+			"one of %d can", b, cfg.Ranks, cfg.Micro, (b/parts+1)*parts)
 	case len(cfg.Unread) > 0 && len(cfg.Unread) != len(d.inputs):
 		return nil, fmt.Errorf("BUG: Unread of %d inputs, the data set has %d", len(cfg.Unread), len(d.inputs))
 	case cfg.Start < 0:

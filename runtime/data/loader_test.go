@@ -135,7 +135,7 @@ func TestLoaderErrors(t *testing.T) {
 	d := openNumbers(t, 19)
 	s := d.Sampler(10, 0, false)
 	if _, err := d.Loader(Config{Sampler: s, Ranks: 4, Micro: 2}); err == nil ||
-		!strings.Contains(err.Error(), "a global batch of 10 samples does not divide over 4 ranks x 2 micro-batches") {
+		!strings.Contains(err.Error(), "a global batch of 10 samples cannot be divided evenly over 4 ranks x 2 micro-batches") {
 		t.Errorf("10 over 4x2: %v", err)
 	}
 	s.Batch, s.DropLast = 20, true

@@ -39,7 +39,9 @@ func (processor) Workspace(c target.Call) (int, error) {
 }
 
 // CheckChips takes none: kernels are compiled for the machine at hand.
-func (processor) CheckChips([]string) error { return errors.New("--arch is not for --target cpu") }
+func (processor) CheckChips([]string) error {
+	return errors.New("--arch has no effect with --target cpu, which compiles for the machine it runs on")
+}
 
 // Scratch is one copy of each column sum for each chunk of rows.
 func (processor) Scratch(s *group.Space) (alone, joined int) { return s.WorkBytes(), 0 }

@@ -27,7 +27,9 @@ var traits = target.Traits{Name: "ref", Title: "reference", About: "plain C with
 func (plain) Traits() *target.Traits { return &traits }
 
 // CheckChips takes none.
-func (plain) CheckChips([]string) error { return errors.New("--arch is not for --target ref") }
+func (plain) CheckChips([]string) error {
+	return errors.New("--arch has no effect with --target ref, which compiles for the machine it runs on")
+}
 
 // Native reports whether there is a template. Floats of 16 bits are computed in f32, and only moved as they are.
 func (plain) Native(c target.Call) bool {

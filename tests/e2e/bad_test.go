@@ -68,7 +68,7 @@ func TestBadModels(t *testing.T) {
 		{"no model", file(t, "text.onnx", []byte("this is not a model at all")), nil, []string{"text.onnx"}},
 		{"unknown operators", edited(t, "odd.onnx", unknown), nil, []string{"odd.onnx", "2 nodes use operators", "Frobnicate", "Zonk"}},
 		{"no batch", mlp, []string{"--batch", "0"}, []string{"mlp.onnx", "open", "--batch"}},
-		{"batch does not divide", mlp, []string{"--batch", "33", "--dp", "2"}, []string{"33", "does not divide", "2 ranks"}},
+		{"batch does not divide", mlp, []string{"--batch", "33", "--dp", "2"}, []string{"33", "cannot be divided evenly", "2 ranks"}},
 		{"loss", mlp, []string{"--loss", "crossentropy"}, []string{"crossentropy", "cross_entropy"}},
 		{"optimizer", mlp, []string{"--optimizer", "adam2"}, []string{"adam2", "adamw"}},
 		{"unknown flag", mlp, []string{"--learning-rate", "1"}, []string{"--learning-rate"}},

@@ -121,6 +121,9 @@ func complain(p *program.Program, rank int, err error, env *surroundings) {
 		name = fmt.Sprintf("gtc: rank %d", rank)
 	}
 	fmt.Fprintf(env.err, "%s: %v\n", name, err)
+	if strings.Contains(err.Error(), "BUG:") {
+		fmt.Fprintln(env.err, "  note: this is a bug of gtc, not a mistake of yours: please report it, with the model and the command")
+	}
 }
 
 // start joins the other ranks, does the work, and tells them when it cannot be done.

@@ -39,9 +39,9 @@ func Check(archs []string) error {
 		switch n := Capability(a); {
 		case a == Host && len(archs) == 1:
 		case a == Host:
-			return errors.New("--arch host stands alone: it is a processor without a GPU, for tests")
+			return errors.New("--arch host excludes other chips: it is a processor without a GPU, for tests")
 		case n == 0 || strings.HasPrefix(a, "compute_"):
-			return fmt.Errorf("--arch %q: name chips as sm_80 (A100), sm_89 (L40), sm_90 (H100, H200), sm_100 (B200), ..., or host", a)
+			return fmt.Errorf("--arch must name chips, such as sm_80 (A100), sm_89 (L40), sm_90 (H100, H200) or sm_100 (B200), or host, not %q", a)
 		case n < minCapability:
 			return fmt.Errorf("--arch %s: gtc's kernels need sm_%d or later (bf16 tensor cores)", a, minCapability)
 		}
