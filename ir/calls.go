@@ -130,7 +130,7 @@ func (p *parser) calls() []Call {
 	list := []Call{}
 	for !p.try("}") {
 		if n := p.integer(); n != len(list) {
-			p.fail("call %d is numbered %d", len(list), n)
+			p.fail("call %d has number %d", len(list), n)
 		}
 		p.want(":")
 		list = append(list, p.call())
@@ -152,7 +152,7 @@ func (p *parser) call() Call {
 	}
 	if p.try("on") {
 		if c.On = p.word(); !plain(c.On) {
-			p.fail("want a stream")
+			p.fail("the name of a stream is expected")
 		}
 		for _, way := range []string{"<", ">"} {
 			if p.try(way) {
@@ -177,7 +177,7 @@ func (p *parser) work() Work {
 		w.Part = PartFill
 	} else if p.try("/") {
 		if w.Part = p.integer(); w.Part < 1 {
-			p.fail("parts count from 1")
+			p.fail("part numbers must be at least 1")
 		}
 	}
 	w.Read = p.operands(false)

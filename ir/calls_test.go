@@ -144,16 +144,16 @@ func TestMutationsOfPlaces(t *testing.T) {
 func TestCallsErrors(t *testing.T) {
 	const head = "func @f(%x: f32[2]) {\n  %a = exp %x : f32[2] @1\n  return out0=%a\n} calls "
 	for _, c := range []struct{ calls, parse, verify string }{
-		{"{ 1: @1 (%x) -> (%a) }", "call 0 is numbered 1", ""},
+		{"{ 1: @1 (%x) -> (%a) }", "call 0 has number 1", ""},
 		{"{ 0: @1 (%y) -> (%a) }", "%y is used before it is defined", ""},
-		{"{ 0: @1/0 (%x) -> (%a) }", "parts count from 1", ""},
+		{"{ 0: @1/0 (%x) -> (%a) }", "part numbers must be at least 1", ""},
 		{"{ 0: @1 (%x) -> (%x in %a) }", "%x cannot lie within %a", ""},
-		{"{ 0: @1 (%x) -> (%a) on _ }", "want a stream", ""},
+		{"{ 0: @1 (%x) -> (%a) on _ }", "the name of a stream is expected", ""},
 		{"{ }", "", "no call does group 1"},
 		{"{ 0: @2 (%x) -> (%a) }", "", "does group 2, which has no ops"},
 		{"{ 0: @1/1 (%x) -> (%a) 1: @1 (%x) -> (%a) }", "", "does @1 again"},
-		{"{ 0: @1/3 (%x) -> (%a) }", "", "does @1/3, which the group has not"},
-		{"{ 0: @1 (%x) -> (%a) on dp }", "", "is not one of a collective on a stream and kernels on none"},
+		{"{ 0: @1/3 (%x) -> (%a) }", "", "does @1/3, which the group does not have"},
+		{"{ 0: @1 (%x) -> (%a) on dp }", "", "must be either a collective on a stream or kernels on no stream"},
 		{"{ 0: @1 (%x, %a) -> (%a) }", "", "reads %a, which the ops of @1 do not"},
 		{"{ 0: @1 (%x) -> (%a in %a) }", "", "writes %a within %a, which is not made of it"},
 	} {

@@ -85,7 +85,7 @@ func (p *parser) try(s string) bool {
 func (p *parser) want(s string) {
 	if !p.try(s) {
 		rest := p.text[p.pos:]
-		p.fail("want %q before %q", s, rest[:min(len(rest), 20)])
+		p.fail("%q is expected before %q", s, rest[:min(len(rest), 20)])
 	}
 }
 
@@ -111,7 +111,7 @@ func (p *parser) name() string {
 		p.pos--
 	}
 	if w == "" {
-		p.fail("want a name")
+		p.fail("a name is expected")
 	}
 	return w
 }
@@ -120,12 +120,12 @@ func (p *parser) quoted() string {
 	p.space()
 	q, err := strconv.QuotedPrefix(p.text[p.pos:])
 	if err != nil || q[0] != '"' {
-		p.fail("bad string")
+		p.fail("a string in quotes is malformed")
 	}
 	p.pos += len(q)
 	s, err := strconv.Unquote(q)
 	if err != nil {
-		p.fail("bad string")
+		p.fail("a string in quotes is malformed")
 	}
 	return s
 }
@@ -144,7 +144,7 @@ func (p *parser) integer() int {
 	w := p.number()
 	n, err := strconv.Atoi(w)
 	if err != nil {
-		p.fail("bad integer %q", w)
+		p.fail("%q is not an integer", w)
 	}
 	return n
 }
@@ -153,7 +153,7 @@ func (p *parser) float() float64 {
 	w := p.number()
 	f, err := strconv.ParseFloat(w, 64)
 	if err != nil && !math.IsInf(f, 0) {
-		p.fail("bad number %q", w)
+		p.fail("%q is not a number", w)
 	}
 	return f
 }
@@ -209,7 +209,7 @@ func (p *parser) module() *Module {
 				p.fail("axis %s has size %d", a.Name, a.Size)
 			}
 			if !plain(a.Name) || m.Mesh.Size(a.Name) != 1 {
-				p.fail("bad or repeated axis name %q", a.Name)
+				p.fail("axis name %q is malformed or repeated", a.Name)
 			}
 			m.Mesh.Axes = append(m.Mesh.Axes, a)
 		}
@@ -279,7 +279,7 @@ func (p *parser) annotated(v *Value) {
 	}
 	if p.try("&") {
 		if v.Offset = p.integer(); v.Offset < 0 {
-			p.fail("negative offset")
+			p.fail("an offset is negative")
 		}
 	}
 }
@@ -290,7 +290,7 @@ func (p *parser) sharding(dims int) mesh.Sharding {
 		for {
 			a := p.word()
 			if a == "" {
-				p.fail("want an axis name")
+				p.fail("an axis name is expected")
 			}
 			if a == "_" {
 				return nil
@@ -386,7 +386,7 @@ func (p *parser) op() *Op {
 	}
 	if p.try("@") {
 		if op.Group = p.integer(); op.Group < 1 {
-			p.fail("group numbers count from 1")
+			p.fail("group numbers must be at least 1")
 		}
 	}
 	return op
@@ -397,7 +397,7 @@ func (p *parser) result() Result {
 	if !strings.HasPrefix(p.text[p.pos:], "%") {
 		n := p.name()
 		if n == "" {
-			p.fail("empty result name")
+			p.fail("the name of a result is empty")
 		}
 		p.want("=")
 		return Result{Name: n, Value: p.use()}
@@ -407,7 +407,7 @@ func (p *parser) result() Result {
 		return Result{Value: v}
 	}
 	if v.Op != nil {
-		p.fail("%%%s is not a parameter, it cannot be updated", v.Name)
+		p.fail("%%%s is not a parameter, so it cannot be updated", v.Name)
 	}
 	return Result{Value: p.use(), Updates: v}
 }
@@ -458,7 +458,7 @@ func (p *parser) attr(like any) any {
 		case "true", "false":
 			return w == "true"
 		default:
-			p.fail("want true or false, not %q", w)
+			p.fail("true or false is expected, not %q", w)
 		}
 	case string:
 		return p.quoted()
@@ -479,7 +479,7 @@ func (p *parser) tensor() *Tensor {
 		h := p.word()
 		p.want(">")
 		if len(h) != 12 || strings.Trim(h, "0123456789abcdef") != "" || t.Bytes() == 0 {
-			p.fail("bad hash %q", h)
+			p.fail("%q is not a hash", h)
 		}
 		return &Tensor{Type: t, hash: h}
 	}
@@ -491,7 +491,7 @@ func (p *parser) tensor() *Tensor {
 		w := p.number()
 		i, err := strconv.ParseInt(w, 10, 64)
 		if err != nil {
-			p.fail("bad integer %q", w)
+			p.fail("%q is not an integer", w)
 		}
 		return appendElem(out, t.DType, 0, i)
 	}

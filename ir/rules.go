@@ -177,7 +177,7 @@ func (op *Op) infer() ([]Type, error) {
 	r := &op.Def.Rules
 	n, lo, hi := len(op.In), r.Operands, r.Operands+r.Optional
 	if r.Operands >= 0 && (n < lo || n > hi) {
-		return nil, fmt.Errorf("has %d operands, takes %d to %d", n, lo, hi)
+		return nil, fmt.Errorf("has %d operands, but takes %d to %d", n, lo, hi)
 	}
 	for i, v := range op.In {
 		if v == nil && (r.Operands < 0 || i < lo) {
@@ -202,7 +202,7 @@ func (t Type) addressable() error {
 	n := 1
 	for _, d := range t.Dims {
 		if d < 0 {
-			return fmt.Errorf("dims %v: one is negative", t.Dims)
+			return fmt.Errorf("dims are %v, but must not be negative", t.Dims)
 		}
 		if d > 0 && n > maxElems/d {
 			return fmt.Errorf("dims %v hold more elements than can be addressed", t.Dims)

@@ -76,11 +76,11 @@ func verifyOp(op *Op, defined map[*Value]bool) error {
 		return fmt.Errorf("%s: %w", op.Def.Name, err)
 	}
 	if len(types) != len(op.Out) {
-		return fmt.Errorf("%s has %d results, its rules say %d", op.Def.Name, len(op.Out), len(types))
+		return fmt.Errorf("%s has %d results, but its rules give %d", op.Def.Name, len(op.Out), len(types))
 	}
 	for i, t := range types {
 		if !t.Equal(op.Out[i].Type) {
-			return fmt.Errorf("%s is %s, the rules of %s say %s", ref(op.Out[i]), op.Out[i].Type, op.Def.Name, t)
+			return fmt.Errorf("%s is %s, but the rules of %s give %s", ref(op.Out[i]), op.Out[i].Type, op.Def.Name, t)
 		}
 	}
 	return nil

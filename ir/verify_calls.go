@@ -74,7 +74,7 @@ func (s *schedule) assign(w *Work) error {
 		return s.fault("does %s again", w.name())
 	}
 	if op := s.groups[w.Group][0]; w.Part != 0 && (len(s.groups[w.Group]) != 1 || w.Part > len(op.In) || w.Part < PartFill || len(op.Out) != 1) {
-		return s.fault("does %s, which the group has not", w.name())
+		return s.fault("does %s, which the group does not have", w.name())
 	}
 	done[w.Part] = s.at
 	return nil
@@ -101,7 +101,7 @@ func (s *schedule) complete() error {
 			}
 		}
 		if _, filled := done[PartFill]; !filled && elems < op.Out[0].Type.Elems() {
-			return fmt.Errorf("@%s: no call fills what the operands of group %d leave: %s", s.f.Name, op.Group, op)
+			return fmt.Errorf("@%s: no call fills the gaps between the operands of group %d: %s", s.f.Name, op.Group, op)
 		}
 	}
 	return nil
@@ -135,7 +135,7 @@ func (s *schedule) call(c *Call) error {
 	for k, n := range c.Wait {
 		switch {
 		case n < 0 || n >= s.at || s.f.Calls[n].On == "":
-			return s.fault("waits for call %d, which is no earlier collective", n)
+			return s.fault("waits for call %d, which is not an earlier collective", n)
 		case s.over[n] || k > 0 && c.Wait[k-1] >= n:
 			return s.fault("waits for call %d once more", n)
 		}
@@ -144,7 +144,7 @@ func (s *schedule) call(c *Call) error {
 	for k := range c.Work {
 		w := &c.Work[k]
 		if collective := s.groups[w.Group][0].Def.Rules.Collective != ""; collective != (c.On != "") || collective && len(c.Work) > 1 {
-			return s.fault("is not one of a collective on a stream and kernels on none")
+			return s.fault("must be either a collective on a stream or kernels on no stream")
 		}
 		if err := s.reads(w); err != nil {
 			return err
@@ -176,13 +176,13 @@ func (s *schedule) reads(w *Work) error {
 	need = slices.DeleteFunc(need, func(v *Value) bool { return v.Op != nil && v.Op.Group == w.Group })
 	for _, v := range need {
 		if (!constant(v) || v.Offset >= 0) && !slices.Contains(w.Read, v) {
-			return s.fault("does not read %s, which the ops of %s do", ref(v), w.name())
+			return s.fault("does not read %s, though the ops of %s do", ref(v), w.name())
 		}
 	}
 	for i, v := range w.Read {
 		switch why := s.missing(v, false); {
 		case !slices.Contains(need, v) || slices.Contains(w.Read[:i], v):
-			return s.fault("reads %s, which the ops of %s do not, or do not twice", ref(v), w.name())
+			return s.fault("reads %s, which the ops of %s do not read, or not twice", ref(v), w.name())
 		case why != "":
 			return s.fault("reads %s, which %s", ref(v), why)
 		}

@@ -31,7 +31,7 @@ func TestVerify(t *testing.T) {
 		{"sound", "", func(*ir.Func) {}},
 		{"order", "is not defined before it", func(f *ir.Func) { f.Ops[0], f.Ops[1] = f.Ops[1], f.Ops[0] }},
 		{"name", "%x is defined twice", func(f *ir.Func) { f.Ops[0].Out[0].Name = "x" }},
-		{"type", "the rules of exp say f32[2]", func(f *ir.Func) { f.Ops[1].Out[0].Type.Dims = []int{3} }},
+		{"type", "the rules of exp give f32[2]", func(f *ir.Func) { f.Ops[1].Out[0].Type.Dims = []int{3} }},
 		{"operands", "takes 2 to 2", func(f *ir.Func) { f.Ops[0].In = f.Ops[0].In[:1] }},
 		{"missing", "operand 1 is missing", func(f *ir.Func) { f.Ops[0].In[1] = nil }},
 		{"location", "has no location", func(f *ir.Func) { f.Ops[0].Loc = ir.Loc{} }},

@@ -200,7 +200,7 @@ func (t DType) Range() (lo, hi float64) {
 	case t.IsInt():
 		return 0, math.Ldexp(1, t.Bits()) - 1
 	default:
-		panic("BUG: the range of " + t.String())
+		panic("BUG: element type " + t.String() + " has no range")
 	}
 	return -hi, hi
 }

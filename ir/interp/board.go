@@ -180,7 +180,7 @@ func (b *board) do(c call, micro int, in []*ir.Array) ([]*ir.Array, error) {
 			k = micro
 		}
 		if k >= a.Size {
-			return nil, fmt.Errorf("%s: position %d along %s", c.op, k, a.Axis)
+			return nil, fmt.Errorf("%s: there is no position %d along axis %s", c.op, k, a.Axis)
 		}
 		return []*ir.Array{Part(in[0], a.Dim, a.Size, k)}, nil
 	case ops.SendAttrs:

@@ -131,7 +131,7 @@ func (m *arena) load(v *ir.Value, part int) (*cell, error) {
 			now = "%" + c.v.Name
 		}
 	}
-	return nil, fmt.Errorf("reads %%%s, in whose place there is %s", v.Name, now)
+	return nil, fmt.Errorf("reads %%%s, but its place holds %s", v.Name, now)
 }
 
 // eval is the contents of v: as computed in this call, in memory, or of what it is a view of. The cells that were read are added to read,
@@ -351,7 +351,7 @@ func (m *arena) land(f *flight) error {
 	m.flying = slices.DeleteFunc(m.flying, func(g *flight) bool { return g == f })
 	for _, c := range append(slices.Clone(f.read), f.held...) {
 		if !slices.Contains(m.cells, c) {
-			return fmt.Errorf("collective %d, on its way, loses %%%s, which is written over", f.call, c.v.Name)
+			return fmt.Errorf("%%%[2]s is overwritten while collective %[1]d, which needs it, is still running", f.call, c.v.Name)
 		}
 	}
 	for i, v := range m.groups[f.w.Group][0].Out {

@@ -57,9 +57,9 @@ func TestCallsOnMemory(t *testing.T) {
 	}
 	for _, c := range []struct{ old, new, want string }{
 		{" after 1", "", "reads %s, which a collective makes that nothing has waited for"},
-		{"f32[4] &64 @4", "f32[4] &128 @4", "loses %s, which is written over"},
-		{"f32[4] &192 @3", "f32[4] &0 @3", "reads %x, in whose place there is %p"},
-		{"  2: @3 (%x) -> (%p)\n  3: @4 (%p, %x) -> (%a)\n  4:", "  2: @3 (%x) -> (%p) + @4 (%p, %x) -> (%a)\n  3:", "reads %p, in whose place there is nothing yet"},
+		{"f32[4] &64 @4", "f32[4] &128 @4", "%s is overwritten while collective 1"},
+		{"f32[4] &192 @3", "f32[4] &0 @3", "reads %x, but its place holds %p"},
+		{"  2: @3 (%x) -> (%p)\n  3: @4 (%p, %x) -> (%a)\n  4:", "  2: @3 (%x) -> (%p) + @4 (%p, %x) -> (%a)\n  3:", "reads %p, but its place holds nothing yet"},
 	} {
 		text := strings.Replace(overlapped, c.old, c.new, 1)
 		found := false

@@ -55,14 +55,14 @@ func enter(f *ir.Func, args map[string]*ir.Array) (env, error) {
 		a := given(args, p)
 		switch {
 		case a != nil && !a.Type.Equal(p.Type):
-			return nil, fmt.Errorf("@%s: parameter %q is %s, given %s", f.Name, p.Name, p.Type, a.Type)
+			return nil, fmt.Errorf("@%s: parameter %q is %s, but %s is given", f.Name, p.Name, p.Type, a.Type)
 		case a != nil:
 		case p.Init != nil:
 			a = p.Init.Array()
 		case p.Role == ir.Param || p.Role == ir.Buffer || p.Role == ir.State:
 			a = ir.NewArray(p.Type)
 		default:
-			return nil, fmt.Errorf("@%s: %s %q is not given", f.Name, p.Role, p.Name)
+			return nil, fmt.Errorf("@%s: no value is given for %s %q", f.Name, p.Role, p.Name)
 		}
 		e[p] = a
 	}

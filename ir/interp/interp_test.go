@@ -36,10 +36,10 @@ func TestRun(t *testing.T) {
 	}
 	want(t, "out0", out.Named["out0"], 3, 8)
 	want(t, "n", out.Updates["n"], 3, 8)
-	if _, err := interp.Run(f, nil); err == nil || !strings.Contains(err.Error(), `input "x" is not given`) {
+	if _, err := interp.Run(f, nil); err == nil || !strings.Contains(err.Error(), `no value is given for input "x"`) {
 		t.Errorf("without x: %v", err)
 	}
-	if _, err := interp.Run(f, map[string]*ir.Array{"x": f32([]int{1}, 1)}); err == nil || !strings.Contains(err.Error(), "is f32[2], given f32[1]") {
+	if _, err := interp.Run(f, map[string]*ir.Array{"x": f32([]int{1}, 1)}); err == nil || !strings.Contains(err.Error(), "is f32[2], but f32[1] is given") {
 		t.Errorf("with a wrong x: %v", err)
 	}
 }

@@ -66,7 +66,7 @@ func Simulate(programs []Program, args map[string]*ir.Array) (*Simulation, error
 	}
 	s := &Simulation{mesh: programs[0].Module.Mesh, programs: programs}
 	if n := s.mesh.Size("pp"); len(programs) != 1 && len(programs) != n {
-		return nil, fmt.Errorf("%d programs for %d stages", len(programs), n)
+		return nil, fmt.Errorf("there are %d programs for %d stages", len(programs), n)
 	}
 	for rank := range s.mesh.Ranks() {
 		kept := map[string]*ir.Array{}
@@ -77,7 +77,7 @@ func Simulate(programs []Program, args map[string]*ir.Array) (*Simulation, error
 				}
 				a := s.first(rank, p, args[p.Name])
 				if !a.Type.Equal(p.Type) {
-					return nil, fmt.Errorf("rank %d, @%s: %s %q is %s, given %s", rank, f.Name, p.Role, p.Name, p.Type, a.Type)
+					return nil, fmt.Errorf("rank %d, @%s: %s %q is %s, but %s is given", rank, f.Name, p.Role, p.Name, p.Type, a.Type)
 				}
 				kept[p.Name] = a
 			}
@@ -183,7 +183,7 @@ func (s *Simulation) act(rank int, b *board, p *Program, a abi.Action, data map[
 		return fmt.Errorf("there is no function @%s for micro-batch %d", a.Func, a.Micro)
 	}
 	if a.Slot < 0 || a.Slot > 0 && a.Slot >= p.Slots {
-		return fmt.Errorf("@%s of micro-batch %d works on slot %d of %d", a.Func, a.Micro, a.Slot, p.Slots)
+		return fmt.Errorf("@%s of micro-batch %d works on slot %d, but there is room for %d", a.Func, a.Micro, a.Slot, p.Slots)
 	}
 	e, err := s.enter(rank, f, a, data)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *Simulation) act(rank int, b *board, p *Program, a abi.Action, data map[
 		}
 		x := e[r.Value]
 		if !x.Type.Equal(r.Updates.Type) {
-			return fmt.Errorf("@%s gives %q %s, it is %s", f.Name, r.Updates.Name, x.Type, r.Updates.Type)
+			return fmt.Errorf("@%s gives %q as %s, but it is %s", f.Name, r.Updates.Name, x.Type, r.Updates.Type)
 		}
 		if r.Updates.Role == ir.Stash {
 			s.stash[rank][stashKey{r.Updates.Name, a.Slot}] = stashed{a.Micro, x}
@@ -229,12 +229,12 @@ func (s *Simulation) enter(rank int, f *ir.Func, a abi.Action, data map[string]*
 		default:
 			x := given(data, p)
 			if x == nil {
-				return nil, fmt.Errorf("@%s: %s %q is not given", f.Name, p.Role, p.Name)
+				return nil, fmt.Errorf("@%s: no value is given for %s %q", f.Name, p.Role, p.Name)
 			}
 			e[p] = Shard(s.mesh, p.Sharding, rank, a.Micro, x)
 		}
 		if x := e[p]; x != nil && !x.Type.Equal(p.Type) {
-			return nil, fmt.Errorf("@%s: %s %q is %s, given %s", f.Name, p.Role, p.Name, p.Type, x.Type)
+			return nil, fmt.Errorf("@%s: %s %q is %s, but %s is given", f.Name, p.Role, p.Name, p.Type, x.Type)
 		}
 	}
 	return e, nil

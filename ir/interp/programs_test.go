@@ -153,7 +153,7 @@ func TestStashSlots(t *testing.T) {
 	}
 	p = pipeline(firstStage, secondStage, "F0 F1 B0 B1 S", "F0 F1 B0 B1 S")
 	p[1].Slots = 1
-	if _, err := interp.RunPrograms(p, interp.Random(whole, 1), 1); err == nil || !strings.Contains(err.Error(), "slot 1 of 1") {
+	if _, err := interp.RunPrograms(p, interp.Random(whole, 1), 1); err == nil || !strings.Contains(err.Error(), "slot 1, but there is room for 1") {
 		t.Errorf("slot 1 of 1: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ func RunRanks(m *ir.Module, f *ir.Func, world int, args []map[string]*ir.Array) 
 // RunRanks is RunRanks with options.
 func (o Options) RunRanks(m *ir.Module, f *ir.Func, world int, args []map[string]*ir.Array) ([]*Outcome, error) {
 	if world != m.Mesh.Ranks() || len(args) != world {
-		return nil, fmt.Errorf("%d ranks with %d arguments on mesh %s of %d ranks", world, len(args), m.Mesh, m.Mesh.Ranks())
+		return nil, fmt.Errorf("%d ranks get %d sets of arguments, but mesh %s has %d ranks", world, len(args), m.Mesh, m.Mesh.Ranks())
 	}
 	out := make([]*Outcome, world)
 	err := together(m.Mesh, false, func(rank int, b *board) error {

@@ -120,7 +120,7 @@ func (e *Expr) Eval(arg func(i int) Operand, index []int) (Operand, error) {
 	}
 	f := Lookup(e.Op)
 	if f == nil {
-		return Operand{}, fmt.Errorf("%q is no scalar function", e.Op)
+		return Operand{}, fmt.Errorf("%q is not a scalar function", e.Op)
 	}
 	var types []dtype.DType
 	var x []Number
@@ -243,7 +243,7 @@ func (k *Kernel) Eval(buffers []Buffer) error {
 		return err
 	}
 	if len(buffers) != len(k.Params) {
-		return fmt.Errorf("%d buffers for %d params", len(buffers), len(k.Params))
+		return fmt.Errorf("the number of buffers is %d, but that of params %d", len(buffers), len(k.Params))
 	}
 	for i, p := range k.Params {
 		floats, ints := p.Elems, 0

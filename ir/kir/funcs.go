@@ -138,21 +138,21 @@ func (f *Func) Result(to dtype.DType, args ...dtype.DType) (dtype.DType, error) 
 	switch f.Rule {
 	case Convert:
 		if to == dtype.Invalid || f.Name == "bitcast" && to.Bits() != args[0].Bits() {
-			return dtype.Invalid, fmt.Errorf("%s cannot make %s of %s", f.Name, to, args[0])
+			return dtype.Invalid, fmt.Errorf("%s cannot make a %s from a %s", f.Name, to, args[0])
 		}
 		return to, nil
 	case Choose:
 		if same = args[1:]; args[0] != dtype.Bool {
-			return dtype.Invalid, fmt.Errorf("operand 0 of %s is %s, want bool", f.Name, args[0])
+			return dtype.Invalid, fmt.Errorf("operand 0 of %s is %s, but must be bool", f.Name, args[0])
 		}
 	default:
 		if !f.Takes.Has(args[0]) {
-			return dtype.Invalid, fmt.Errorf("operands of %s are %s, want %s", f.Name, args[0], f.Takes)
+			return dtype.Invalid, fmt.Errorf("operands of %s are %s, but must be %s", f.Name, args[0], f.Takes)
 		}
 	}
 	for _, d := range same {
 		if d != same[0] {
-			return dtype.Invalid, fmt.Errorf("operands of %s are %s and %s", f.Name, same[0], d)
+			return dtype.Invalid, fmt.Errorf("operands of %s are %s and %s, but must be of one type", f.Name, same[0], d)
 		}
 	}
 	if f.Rule == Test {

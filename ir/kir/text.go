@@ -159,14 +159,14 @@ func (p *parser) statement() {
 	case p.try("kernel "):
 		p.head()
 	case p.k.Row == nil:
-		p.fail("want kernel before %q", p.rest)
+		p.fail("\"kernel\" is expected before %q", p.rest)
 	case strings.HasPrefix(p.rest, "p"):
 		p.param()
 	default:
 		p.inst()
 	}
 	if p.rest != "" {
-		p.fail("%q is too much", p.rest)
+		p.fail("%q is not expected", p.rest)
 	}
 }
 
@@ -181,7 +181,7 @@ func (p *parser) try(s string) bool {
 
 func (p *parser) want(s string) {
 	if !p.try(s) {
-		p.fail("want %q before %q", s, p.rest)
+		p.fail("%q is expected before %q", s, p.rest)
 	}
 }
 
@@ -201,7 +201,7 @@ func (p *parser) int(lo, hi int) int {
 	w := p.word(" \t\r,[]*:")
 	n, err := strconv.Atoi(w)
 	if err != nil || n < lo || n > hi {
-		p.fail("%q is no number from %d to %d", w, lo, hi)
+		p.fail("%q is not a number from %d to %d", w, lo, hi)
 	}
 	return n
 }
@@ -211,7 +211,7 @@ func (p *parser) name() string {
 	letter := func(r rune) bool { return r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
 	n := strings.IndexFunc(p.rest, func(r rune) bool { return !letter(r) })
 	if n <= 0 {
-		p.fail("want the name of an instruction before %q", p.rest)
+		p.fail("the name of an instruction is expected before %q", p.rest)
 	}
 	w := p.rest[:n]
 	p.try(w)
@@ -228,7 +228,7 @@ func (p *parser) dtype(stop string) dtype.DType {
 
 func (p *parser) head() {
 	if p.k.Row != nil {
-		p.fail("a second kernel")
+		p.fail("there is a second kernel")
 	}
 	p.k.Row, p.k.Dims = []bool{}, []int{}
 	p.want("[")
@@ -239,7 +239,7 @@ func (p *parser) head() {
 		p.k.Row = append(p.k.Row, p.try("row "))
 		p.k.Dims = append(p.k.Dims, p.int(0, mostElems))
 		if len(p.k.Dims) > mostDims {
-			p.fail("more than %d dims", mostDims)
+			p.fail("there are more than %d dims", mostDims)
 		}
 	}
 	p.want("chunks=")
@@ -251,7 +251,7 @@ func (p *parser) head() {
 func (p *parser) param() {
 	p.want("p")
 	if n := p.int(0, mostParts); n != len(p.k.Params) {
-		p.fail("p%d is buffer %d", n, len(p.k.Params))
+		p.fail("p%d is the name of buffer %d", n, len(p.k.Params))
 	}
 	p.want(":")
 	par := Param{DType: p.dtype("[")}
@@ -267,7 +267,7 @@ func (p *parser) param() {
 func (p *parser) inst() {
 	p.want("v")
 	if n := p.int(0, mostParts); n != len(p.k.Insts) {
-		p.fail("v%d is instruction %d", n, len(p.k.Insts))
+		p.fail("v%d is the name of instruction %d", n, len(p.k.Insts))
 	}
 	p.want("=")
 	in := Inst{Op: p.name()}
@@ -297,7 +297,7 @@ func (p *parser) inst() {
 	level := p.word(" \t\r")
 	l := slices.Index(levelNames[:], level)
 	if l < 0 {
-		p.fail("%q is no level: want uniform, row or elem", level)
+		p.fail("level %q must be uniform, row or elem", level)
 	}
 	if in.Level = Level(l); p.try("@") {
 		in.Stage = p.int(0, mostParts)
@@ -305,7 +305,7 @@ func (p *parser) inst() {
 	if in.Op == "const" {
 		v, err := strconv.ParseFloat(literal, 64)
 		if err != nil && !math.IsInf(v, 0) {
-			p.fail("%q is no number", literal)
+			p.fail("%q is not a number", literal)
 		}
 		in.Value = v
 	}

@@ -14,7 +14,7 @@ import (
 // partial accumulators.
 func (k *Kernel) Verify() error {
 	if len(k.Row) != len(k.Dims) {
-		return fmt.Errorf("%d dims, %d of them say whether they are of a row", len(k.Dims), len(k.Row))
+		return fmt.Errorf("there are %d dims, but %d of them say whether they are of a row", len(k.Dims), len(k.Row))
 	}
 	points := 1
 	for d, n := range k.Dims {
@@ -24,7 +24,7 @@ func (k *Kernel) Verify() error {
 		points *= n
 	}
 	if k.Chunks < 1 {
-		return fmt.Errorf("accumulators have %d chunks", k.Chunks)
+		return fmt.Errorf("accumulators have %d chunks, but must have at least 1", k.Chunks)
 	}
 	for i, p := range k.Params {
 		if p.DType == dtype.Invalid || p.Elems < 0 || p.Align < 0 {
@@ -56,7 +56,7 @@ func (v *verifier) inst(n int) error {
 		}
 		arg := v.k.Insts[a]
 		if arg.Op == "store" || arg.Op == "acc" {
-			return fmt.Errorf("v%d is no value", a)
+			return fmt.Errorf("v%d is not a value", a)
 		}
 		level, stage = max(level, arg.Level), max(stage, arg.Stage)
 		types = append(types, arg.DType)
@@ -70,11 +70,11 @@ func (v *verifier) inst(n int) error {
 		}
 	case "const":
 		if whole := in.Value == math.Trunc(in.Value); !in.DType.IsFloat() && !whole || in.DType == dtype.Bool && in.Value != 0 && in.Value != 1 {
-			err = fmt.Errorf("that is no %s", in.DType)
+			err = fmt.Errorf("the constant is not of type %s", in.DType)
 		}
 	case "store", "acc", "reduce":
 		if args = 1; len(types) == 1 && types[0] != in.DType {
-			err = fmt.Errorf("it is %s, v%d is %s", in.DType, in.Args[0], types[0])
+			err = fmt.Errorf("it is %s, but v%d is %s", in.DType, in.Args[0], types[0])
 		}
 		if err == nil && in.Op != "store" {
 			err = v.reduction(in)
@@ -97,11 +97,11 @@ func (v *verifier) inst(n int) error {
 	case err != nil:
 		return err
 	case len(in.Args) != args:
-		return fmt.Errorf("it has %d operands, want %d", len(in.Args), args)
+		return fmt.Errorf("it has %d operands, but must have %d", len(in.Args), args)
 	case to != in.DType || to == dtype.Invalid:
 		return fmt.Errorf("it is %s, not %s", to, in.DType)
 	case in.Level < level || in.Level > PerElem || in.Op == "reduce" && in.Level != PerRow:
-		return fmt.Errorf("it varies over %s at least, not %s", level, in.Level)
+		return fmt.Errorf("its level is %s at least, not %s", level, in.Level)
 	case in.Stage < stage:
 		return fmt.Errorf("it comes after %d reductions, not %d", stage, in.Stage)
 	}
@@ -126,7 +126,7 @@ func (v *verifier) levelOf(a Access) Level {
 func (v *verifier) access(in Inst) error {
 	a := in.Access
 	if len(a.Strides) != len(v.k.Dims) {
-		return fmt.Errorf("%d strides for %d dims", len(a.Strides), len(v.k.Dims))
+		return fmt.Errorf("there are %d strides for %d dims", len(a.Strides), len(v.k.Dims))
 	}
 	if in.Op == "index" {
 		return nil
@@ -136,7 +136,7 @@ func (v *verifier) access(in Inst) error {
 	}
 	par := v.k.Params[in.Param]
 	if par.DType != in.DType {
-		return fmt.Errorf("it is %s, p%d is %s", in.DType, in.Param, par.DType)
+		return fmt.Errorf("it is %s, but p%d is %s", in.DType, in.Param, par.DType)
 	}
 	if v.points == 0 {
 		return nil
@@ -145,13 +145,13 @@ func (v *verifier) access(in Inst) error {
 	for d, s := range a.Strides {
 		n := v.k.Dims[d] - 1
 		if most := mostElems / max(n, 1); s > most || s < -most {
-			return fmt.Errorf("a stride of %d", s)
+			return fmt.Errorf("a stride is %d, which is out of range", s)
 		}
 		reach := n * s
 		lo, hi = lo+min(reach, 0), hi+max(reach, 0)
 	}
 	if lo < 0 || hi >= par.Elems {
-		return fmt.Errorf("it goes from element %d to %d of %d", lo, hi, par.Elems)
+		return fmt.Errorf("it reaches from element %d to %d of a param with %d elements", lo, hi, par.Elems)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (v *verifier) write(in Inst) error {
 	}
 	par := v.k.Params[in.Param]
 	if !par.Out {
-		return fmt.Errorf("p%d is not written", in.Param)
+		return fmt.Errorf("p%d is not an output", in.Param)
 	}
 	if in.Op == "store" {
 		return nil
@@ -182,7 +182,7 @@ func (v *verifier) reduction(in Inst) error {
 		return fmt.Errorf("there is no reduction %q", in.Fn)
 	}
 	if in.DType.IsSmallFloat() {
-		return fmt.Errorf("values of %s are not computed with", in.DType)
+		return fmt.Errorf("nothing is computed with values of type %s", in.DType)
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (v *verifier) reduction(in Inst) error {
 // whole checks what is true of all instructions together.
 func (v *verifier) whole() error {
 	if v.work > float64(v.k.Work) {
-		return fmt.Errorf("accumulators take %.0f bytes of workspace, there are %d", v.work, v.k.Work)
+		return fmt.Errorf("accumulators take %.0f bytes of workspace, but there are %d", v.work, v.k.Work)
 	}
 	writer, reader, stages := make([]int, len(v.k.Params)), make([]int, len(v.k.Params)), 0 // the last instructions, -1 for none
 	for i := range writer {
@@ -212,9 +212,9 @@ func (v *verifier) whole() error {
 		r, w := reader[i], writer[i]
 		switch {
 		case p.Out && w < 0:
-			return fmt.Errorf("p%d is said to be written, and is not", i)
+			return fmt.Errorf("p%d is an output, but nothing writes it", i)
 		case r >= 0 && w >= 0 && (r > w || stages > 0 || v.k.Insts[w].Op == "acc" || !slices.Equal(v.k.Insts[r].Access.Strides, v.k.Insts[w].Access.Strides)):
-			return fmt.Errorf("p%d is read by v%d and written by v%d, in another order or in another place", i, r, w)
+			return fmt.Errorf("p%d is read by v%d and written by v%d in another order or at another place", i, r, w)
 		}
 	}
 	return nil

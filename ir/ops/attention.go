@@ -86,7 +86,7 @@ func (a AttentionAttrs) dims(b, h, s, d int) []int {
 func attnOf(op *ir.Op) (d attnDims, err error) {
 	a := op.Attrs.(AttentionAttrs)
 	if a.Layout != "" && a.Layout != "bhsd" && a.Layout != "bshd" {
-		return d, fmt.Errorf("layout is %q, must be bhsd or bshd", a.Layout)
+		return d, fmt.Errorf("layout is %q, but must be bhsd or bshd", a.Layout)
 	}
 	floats := []int{0, 1, 2, 3, 4, 6}
 	if op.Def == AttentionDef {
@@ -97,7 +97,7 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 	}
 	for i := range 3 {
 		if n := len(op.In[i].Type.Dims); n != 4 {
-			return d, fmt.Errorf("operand %d has %d dimensions, must have 4", i, n)
+			return d, fmt.Errorf("operand %d has %d dimensions, but must have 4", i, n)
 		}
 	}
 	q, k, v := op.In[0].Type.Dims, op.In[1].Type.Dims, op.In[2].Type.Dims
@@ -106,13 +106,13 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 		return d, fmt.Errorf("operand 0 has %d heads, not a multiple of operand 1's %d", d.H, d.Hkv)
 	}
 	if a.Window < 0 || a.Window > 0 && !a.Causal {
-		return d, fmt.Errorf("window is %d and causal %v: a window is of causal attention, and not negative", a.Window, a.Causal)
+		return d, fmt.Errorf("window is %d and causal %v: only causal attention has a window, which must not be negative", a.Window, a.Causal)
 	}
 	if !(a.P >= 0 && a.P < 1) {
-		return d, fmt.Errorf("p is %g, must be in [0,1)", a.P)
+		return d, fmt.Errorf("p is %g, but must be in [0,1)", a.P)
 	}
 	if a.Causal && d.Sk < d.Sq {
-		return d, fmt.Errorf("causal attention of %d queries needs as many keys, has %d", d.Sq, d.Sk)
+		return d, fmt.Errorf("causal attention of %d queries needs as many keys, but has %d", d.Sq, d.Sk)
 	}
 	t := op.In[0].Type.DType
 	want := []ir.Type{
@@ -127,7 +127,7 @@ func attnOf(op *ir.Op) (d attnDims, err error) {
 		case i == 3:
 			err = d.checkMask(v.Type.Dims)
 		case !v.Type.Equal(want[i]):
-			err = fmt.Errorf("operand %d is %s, must be %s", i, v.Type, want[i])
+			err = fmt.Errorf("operand %d is %s, but must be %s", i, v.Type, want[i])
 		}
 		if err != nil {
 			return d, err
@@ -149,14 +149,14 @@ func (d attnDims) checkDropout(op *ir.Op, a AttentionAttrs) error {
 	counter, numbers := operand(op, at), operand(op, at+1)
 	switch {
 	case a.P == 0 && len(op.In) > at:
-		return fmt.Errorf("operand %d is dropout's, and p is 0", at)
+		return fmt.Errorf("operand %d is given, which only dropout needs, but p is 0", at)
 	case a.P == 0:
 		return nil
 	case counter == nil || numbers == nil:
 		return fmt.Errorf("operand %d, the counter, or %d, the numbers of the heads, is missing", at, at+1)
 	}
 	if want := ir.T(dtype.I64, d.B, d.H); !numbers.Type.Equal(want) {
-		return fmt.Errorf("operand %d is %s, must be %s", at+1, numbers.Type, want)
+		return fmt.Errorf("operand %d is %s, but must be %s", at+1, numbers.Type, want)
 	}
 	return checkCounter(counter, at)
 }
@@ -168,7 +168,7 @@ func (d attnDims) checkMask(m []int) error {
 		ok = m[i] == 1 && i < 3 || m[i] == full[i]
 	}
 	if !ok {
-		return fmt.Errorf("the mask has dims %v, must have %v, or 1 in any place but the last", m, full)
+		return fmt.Errorf("the mask has dims %v, but must have %v, or 1 in any place but the last", m, full)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func inferAttentionGrad(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if len(op.In) < 7 {
-		return nil, fmt.Errorf("has %d operands, takes 7, or 9 with dropout", len(op.In))
+		return nil, fmt.Errorf("has %d operands, but takes 7, or 9 with dropout", len(op.In))
 	}
 	return []ir.Type{op.In[0].Type, op.In[1].Type, op.In[2].Type}, nil
 }

@@ -60,7 +60,7 @@ func defineBatchGather() {
 				return nil, err
 			}
 			if !rowsByBatch(x, idx, false) {
-				return wrong("operands are %s and %s, want [B,R,C] and [B,M]", x, idx)
+				return wrong("operands are %s and %s, but must be [B,R,C] and [B,M]", x, idx)
 			}
 			return types(ir.T(x.DType, x.Dims[0], idx.Dims[1], x.Dims[2]))
 		},
@@ -104,7 +104,7 @@ func defineBatchScatterAdd() {
 				return nil, err
 			}
 			if !rowsByBatch(upd, idx, true) || !numeric(upd.DType) || size < 0 {
-				return wrong("operands are %s and %s, want [B,M] and numbers [B,M,C]", idx, upd)
+				return wrong("operands are %s and %s, but must be [B,M] and numbers [B,M,C]", idx, upd)
 			}
 			return types(ir.T(upd.DType, upd.Dims[0], size, upd.Dims[2]))
 		},

@@ -65,7 +65,7 @@ func bnX(op *ir.Op) int {
 func inferBatchNorm(op *ir.Op) ([]ir.Type, error) {
 	x := op.In[bnX(op)].Type
 	if len(x.Dims) < 2 {
-		return nil, fmt.Errorf("operand %d has %d dimensions, needs batch and channels", bnX(op), len(x.Dims))
+		return nil, fmt.Errorf("operand %d has %d dimensions, but needs batch and channels", bnX(op), len(x.Dims))
 	}
 	floats := []int{0, 1, 2, 3, 4}
 	if op.Def == BatchNormDef {
@@ -86,7 +86,7 @@ func inferBatchNorm(op *ir.Op) ([]ir.Type, error) {
 			want = ir.T(dtype.Bool, x.Dims[0])
 		}
 		if !v.Type.Equal(want) {
-			return nil, fmt.Errorf("operand %d is %s, must be %s", i, v.Type, want)
+			return nil, fmt.Errorf("operand %d is %s, but must be %s", i, v.Type, want)
 		}
 	}
 	if op.Def == BatchNormStatDef {

@@ -50,7 +50,7 @@ func shift(def *ir.Def, doc string) {
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			t := op.In[0].Type
 			if !t.DType.IsInt() || !op.In[1].Type.Equal(t) {
-				return wrong("operands are %s and %s, want integers of one type", t, op.In[1].Type)
+				return wrong("operands are %s and %s, but must be integers of one type", t, op.In[1].Type)
 			}
 			return types(t)
 		},
@@ -82,7 +82,7 @@ func defineBitcast() {
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			to, from := op.Attrs.(BitcastAttrs).To, op.In[0].Type.DType
 			if to.Bits() != from.Bits() || to == dtype.Invalid {
-				return wrong("operand 0 is %s, of %d bits; %s has %d", op.In[0].Type, from.Bits(), to, to.Bits())
+				return wrong("operand 0 is %s, whose elements have %d bits, but those of %s have %d", op.In[0].Type, from.Bits(), to, to.Bits())
 			}
 			return types(op.In[0].Type.With(to))
 		},

@@ -141,7 +141,7 @@ func checkMeshOp(axis, op string) error {
 	case "sum", "max", "min", "prod":
 		return nil
 	}
-	return fmt.Errorf("combines by %q, want sum, max, min or prod", op)
+	return fmt.Errorf("op is %q, but must be sum, max, min or prod", op)
 }
 
 // split is t with dim divided into size parts.
@@ -150,7 +150,7 @@ func split(t ir.Type, dim, size int) ([]ir.Type, error) {
 		return nil, err
 	}
 	if size < 1 || t.Dims[dim]%size != 0 {
-		return wrong("dim %d of size %d does not divide into %d", dim, t.Dims[dim], size)
+		return wrong("dim %d of size %d cannot be divided into %d equal parts", dim, t.Dims[dim], size)
 	}
 	return types(ir.T(t.DType, with(t.Dims, dim, t.Dims[dim]/size)...))
 }
@@ -191,7 +191,7 @@ func init() {
 				return nil, err
 			}
 			if a.Size < 1 {
-				return wrong("joins %d parts", a.Size)
+				return wrong("joins %d parts, but must join at least 1", a.Size)
 			}
 			return types(ir.T(t.DType, with(t.Dims, a.Dim, t.Dims[a.Dim]*a.Size)...))
 		}})
@@ -248,7 +248,7 @@ func init() {
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(RecvAttrs)
 			if a.DType.Size() == 0 || a.Tag == "" {
-				return wrong("receives %q of type %s", a.Tag, a.DType)
+				return wrong("receives %q as elements of type %s, which do not exist", a.Tag, a.DType)
 			}
 			return []ir.Type{ir.T(a.DType, a.Dims...)}, checkMeshOp(a.Axis, "sum")
 		}})

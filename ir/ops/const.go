@@ -110,10 +110,10 @@ func defineIota() {
 				return nil, err
 			}
 			if slices.Min(a.Dims) < 0 {
-				return wrong("has dims %v", a.Dims)
+				return wrong("dims are %v, but must not be negative", a.Dims)
 			}
 			if !numeric(a.DType) {
-				return wrong("counts in %s", a.DType)
+				return wrong("cannot count in elements of type %s", a.DType)
 			}
 			return types(ir.T(a.DType, a.Dims...))
 		},

@@ -151,7 +151,7 @@ func convOf(op *ir.Op) (ConvAttrs, convDims, error) {
 		return ConvAttrs{}, convDims{}, err
 	}
 	if bias := operand(op, 2); bias != nil && !bias.Type.Equal(ir.T(p.DType, q.Dims[0])) {
-		return ConvAttrs{}, convDims{}, fmt.Errorf("the bias is %s, must be %s", bias.Type, ir.T(p.DType, q.Dims[0]))
+		return ConvAttrs{}, convDims{}, fmt.Errorf("the bias is %s, but must be %s", bias.Type, ir.T(p.DType, q.Dims[0]))
 	}
 	switch a := op.Attrs.(type) {
 	case ConvInputGradAttrs:
@@ -176,10 +176,10 @@ func (a ConvAttrs) convForwardDims(x, w []int) (convDims, error) {
 
 func (a ConvAttrs) inputGradDims(y, w, in []int) (convDims, error) {
 	if a.Groups < 1 || y[1] != w[0] || w[0]%a.Groups != 0 {
-		return convDims{}, fmt.Errorf("operand 0 has %d channels, operand 1 has %d output channels, groups is %d", y[1], w[0], a.Groups)
+		return convDims{}, fmt.Errorf("operand 0 has %d channels and operand 1 %d output channels, which must be equal and divisible by groups, %d", y[1], w[0], a.Groups)
 	}
 	if len(in) > 0 && slices.Min(in) < 0 {
-		return convDims{}, fmt.Errorf("InDims are %v", in)
+		return convDims{}, fmt.Errorf("InDims are %v, but must not be negative", in)
 	}
 	d, err := a.convForwardDims(append([]int{y[0], w[1] * a.Groups}, in...), w)
 	return d, a.sameOut(d, y, err)

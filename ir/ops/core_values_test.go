@@ -175,28 +175,28 @@ func TestInferErrors(t *testing.T) {
 		want  string
 		build func(v *valued)
 	}{
-		{"add: operand 1 is f32[3], operand 0 is f32[2]", func(v *valued) { ops.Add(v.b, x(v, 2), x(v, 3)) }},
-		{"exp: operands are i64, want a float type", func(v *valued) { ops.Exp(v.b, v.ints([]int{1}, 0)) }},
-		{"where: operand 0 is f32[2], want bool[2]", func(v *valued) { ops.Where(v.b, x(v, 2), x(v, 2), x(v, 2)) }},
+		{"add: operand 1 is f32[3], but operand 0 is f32[2]", func(v *valued) { ops.Add(v.b, x(v, 2), x(v, 3)) }},
+		{"exp: operands are i64, but must be a float type", func(v *valued) { ops.Exp(v.b, v.ints([]int{1}, 0)) }},
+		{"where: operand 0 is f32[2], but must be bool[2]", func(v *valued) { ops.Where(v.b, x(v, 2), x(v, 2), x(v, 2)) }},
 		{"matmul: operand 1 has inner dimension 4, operand 0 has 3", func(v *valued) { ops.MatMul(v.b, x(v, 2, 3), x(v, 4, 5)) }},
-		{"matmul: batch dims are [2] and [3]", func(v *valued) { ops.MatMul(v.b, x(v, 2, 1, 1), x(v, 3, 1, 1)) }},
-		{"matmul: bias is f32[4], want f32[5]", func(v *valued) {
+		{"matmul: batch dims are [2] and [3], but must be equal", func(v *valued) { ops.MatMul(v.b, x(v, 2, 1, 1), x(v, 3, 1, 1)) }},
+		{"matmul: bias is f32[4], but must be f32[5]", func(v *valued) {
 			ops.MatMulBias(v.b, x(v, 2, 3), x(v, 3, 5), x(v, 4), false, false)
 		}},
 		{"reshape: 6 elements do not fill dims [4]", func(v *valued) { ops.Reshape(v.b, x(v, 6), []int{4}) }},
-		{"slice: dim 0: 3 elements from 1 by 2 are not in a size of 5", func(v *valued) {
+		{"slice: dim 0: 3 elements from 1 on in steps of 2 do not lie within its size, 5", func(v *valued) {
 			ops.Slice(v.b, x(v, 5), []int{1}, []int{3}, []int{2})
 		}},
 		{"transpose: [0 0] is not a permutation of 2 dims", func(v *valued) { ops.Transpose(v.b, x(v, 1, 1), []int{0, 0}) }},
-		{"expand: dim 0 of size 2 does not repeat to 4", func(v *valued) { ops.Expand(v.b, x(v, 2), []int{4}) }},
-		{"concat: operand 1 is f32[2,3], operand 0 is f32[2,2]: only dim 0 may differ", func(v *valued) {
+		{"expand: dim 0 of size 2 cannot be repeated to size 4", func(v *valued) { ops.Expand(v.b, x(v, 2), []int{4}) }},
+		{"concat: operand 1 is f32[2,3], but operand 0 is f32[2,2]: only dim 0 may differ", func(v *valued) {
 			ops.Concat(v.b, 0, x(v, 2, 2), x(v, 2, 3))
 		}},
 		{"reduce_sum: dim 2 is outside the 2 dims", func(v *valued) { ops.ReduceSum(v.b, x(v, 2, 2), 2) }},
-		{"gather: operand 1 is f32, want an integer type", func(v *valued) { ops.Gather(v.b, x(v, 2), x(v, 2), 0) }},
+		{"gather: operand 1 is f32, but must be an integer type", func(v *valued) { ops.Gather(v.b, x(v, 2), x(v, 2), 0) }},
 		{"shapes [2] and [3] do not broadcast", func(v *valued) { ops.Broadcast2(v.b, x(v, 2), x(v, 3)) }},
-		{"all_reduce: combines by \"mean\"", func(v *valued) { ops.AllReduce(v.b, "dp", "mean", x(v, 2)) }},
-		{"shard_slice: dim 0 of size 3 does not divide into 2", func(v *valued) { ops.ShardSlice(v.b, x(v, 3), "tp", 0, 2) }},
+		{"all_reduce: op is \"mean\"", func(v *valued) { ops.AllReduce(v.b, "dp", "mean", x(v, 2)) }},
+		{"shard_slice: dim 0 of size 3 cannot be divided into 2 equal parts", func(v *valued) { ops.ShardSlice(v.b, x(v, 3), "tp", 0, 2) }},
 	}
 	for _, test := range tests {
 		err := func() (err error) {

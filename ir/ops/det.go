@@ -31,7 +31,7 @@ func square(op *ir.Op) (lead []int, n int) {
 func inferMatrices(op *ir.Op) ([]ir.Type, error) {
 	t := op.In[0].Type
 	if n := len(t.Dims); n < 2 || t.Dims[n-1] != t.Dims[n-2] || !t.DType.IsFloat() {
-		return wrong("operand 0 is %s, want float matrices […,n,n]", t)
+		return wrong("operand 0 is %s, but must be float matrices […,n,n]", t)
 	}
 	if op.Def == DetDef {
 		t.Dims = t.Dims[:len(t.Dims)-2]

@@ -24,7 +24,7 @@ func init() {
 		Operands: 2, Doc: "operand 1, whose gradient is zero where operand 0 (bool[]) is false",
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			if c := op.In[0].Type; !c.Equal(ir.T(dtype.Bool)) {
-				return wrong("operand 0 is %s, want bool[]", c)
+				return wrong("operand 0 is %s, but must be bool[]", c)
 			}
 			return []ir.Type{op.In[1].Type}, needFloat(op, 1)
 		},

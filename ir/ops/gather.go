@@ -73,11 +73,11 @@ func inferScatterAdd(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if !numeric(upd.DType) || a.Size < 0 {
-		return wrong("adds %s to a size of %d", upd.DType, a.Size)
+		return wrong("cannot add elements of type %s into a dim of size %d", upd.DType, a.Size)
 	}
 	end := a.Dim + len(idx.Dims)
 	if a.Dim < 0 || end > len(upd.Dims) || !slices.Equal(upd.Dims[a.Dim:end], idx.Dims) {
-		return wrong("operand 1 %s does not have the dims of operand 0 %s from dim %d", upd, idx, a.Dim)
+		return wrong("operand 1 is %s, which does not have the dims of operand 0, %s, from dim %d on", upd, idx, a.Dim)
 	}
 	return types(ir.T(upd.DType, slices.Concat(upd.Dims[:a.Dim], []int{a.Size}, upd.Dims[end:])...))
 }
@@ -88,12 +88,12 @@ func fitsElements(dims []int, idx ir.Type, dim int) error {
 		return err
 	}
 	if len(idx.Dims) != len(dims) {
-		_, err := wrong("indices have %d dims, want %d", len(idx.Dims), len(dims))
+		_, err := wrong("indices have %d dims, but must have %d", len(idx.Dims), len(dims))
 		return err
 	}
 	for d, n := range idx.Dims {
 		if d != dim && n > dims[d] || dims[d] < 0 {
-			_, err := wrong("indices have size %d in dim %d of size %d", n, d, dims[d])
+			_, err := wrong("indices have size %d in dim %d, but the data have size %d", n, d, dims[d])
 			return err
 		}
 	}

@@ -318,7 +318,7 @@ func defineScatterElementsAdd() {
 				return nil, err
 			}
 			if !slices.Equal(idx.Dims, upd.Dims) || !numeric(upd.DType) {
-				return wrong("operand 0 is %s, operand 1 %s", idx, upd)
+				return wrong("operand 0 is %s and operand 1 %s, but must have equal dims, and operand 1 numbers", idx, upd)
 			}
 			if err := fitsElements(a.Dims, idx, a.Dim); err != nil {
 				return nil, err

@@ -19,7 +19,7 @@ func wrong(format string, args ...any) ([]ir.Type, error) { return nil, fmt.Erro
 func needFloat(op *ir.Op, operands ...int) error {
 	for _, i := range operands {
 		if i < len(op.In) && op.In[i] != nil && !op.In[i].Type.DType.IsFloat() {
-			return fmt.Errorf("operand %d is %s, want a float type", i, op.In[i].Type.DType)
+			return fmt.Errorf("operand %d is %s, but must be a float type", i, op.In[i].Type.DType)
 		}
 	}
 	return nil
@@ -28,7 +28,7 @@ func needFloat(op *ir.Op, operands ...int) error {
 // needInt fails unless operand i is of an integer type.
 func needInt(op *ir.Op, i int) error {
 	if !op.In[i].Type.DType.IsInt() {
-		return fmt.Errorf("operand %d is %s, want an integer type", i, op.In[i].Type.DType)
+		return fmt.Errorf("operand %d is %s, but must be an integer type", i, op.In[i].Type.DType)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func sameTypes(op *ir.Op, operands ...int) error {
 	first := op.In[operands[0]].Type
 	for _, i := range operands[1:] {
 		if t := op.In[i].Type; !t.Equal(first) {
-			return fmt.Errorf("operand %d is %s, operand %d is %s", operands[0], first, i, t)
+			return fmt.Errorf("operand %d is %s, but operand %d is %s", operands[0], first, i, t)
 		}
 	}
 	return nil

@@ -56,13 +56,13 @@ func mkn(op *ir.Op) (m, k, n int) {
 func inferMatMul(op *ir.Op) ([]ir.Type, error) {
 	x, y := op.In[0].Type, op.In[1].Type
 	if !numeric(x.DType) {
-		return wrong("operand 0 is %s, want numbers", x.DType)
+		return wrong("operand 0 is %s, but must hold numbers", x.DType)
 	}
 	if x.DType != y.DType {
-		return wrong("operand 0 is %s, operand 1 is %s", x.DType, y.DType)
+		return wrong("operand 0 is %s, but operand 1 is %s", x.DType, y.DType)
 	}
 	if len(x.Dims) < 2 || len(y.Dims) < 2 {
-		return wrong("operands have %d and %d dims, want at least 2", len(x.Dims), len(y.Dims))
+		return wrong("operands have %d and %d dims, but must have at least 2", len(x.Dims), len(y.Dims))
 	}
 	m, k, n := mkn(op)
 	ky := y.Elems() / max(1, n*ir.Product(y.Dims[:len(y.Dims)-2]))
@@ -71,10 +71,10 @@ func inferMatMul(op *ir.Op) ([]ir.Type, error) {
 	}
 	batch := x.Dims[:len(x.Dims)-2]
 	if len(y.Dims) > 2 && !slices.Equal(batch, y.Dims[:len(y.Dims)-2]) {
-		return wrong("batch dims are %v and %v", batch, y.Dims[:len(y.Dims)-2])
+		return wrong("batch dims are %v and %v, but must be equal", batch, y.Dims[:len(y.Dims)-2])
 	}
 	if len(op.In) > 2 && op.In[2] != nil && !op.In[2].Type.Equal(ir.T(x.DType, n)) {
-		return wrong("bias is %s, want %s", op.In[2].Type, ir.T(x.DType, n))
+		return wrong("bias is %s, but must be %s", op.In[2].Type, ir.T(x.DType, n))
 	}
 	out, err := productType(x.DType, op.Attrs.(MatMulAttrs).Out)
 	if err != nil {
@@ -100,5 +100,5 @@ func productType(d, out dtype.DType) (dtype.DType, error) {
 	case out == dtype.F32 && half(d):
 		return out, nil
 	}
-	return d, fmt.Errorf("the result is asked for as %s, operands are %s", out, d)
+	return d, fmt.Errorf("the result is to be %s, which is not possible with operands of type %s", out, d)
 }

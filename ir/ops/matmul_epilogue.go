@@ -85,15 +85,15 @@ func inferMatMulEpilogue(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if !out[0].DType.IsFloat() {
-		return wrong("the product is %s, want floats", out[0].DType)
+		return wrong("the product is %s, but must be floats", out[0].DType)
 	}
 	act := slices.Index(acts, a.Act)
 	if act < 0 {
-		return wrong("no activation %q", a.Act)
+		return wrong("there is no activation %q", a.Act)
 	}
 	for i := 3; i < 5; i++ {
 		if v := operand(op, i); v != nil && !v.Type.Equal(out[0]) {
-			return wrong("operand %d is %s, want %s", i, v.Type, out[0])
+			return wrong("operand %d is %s, but must be %s", i, v.Type, out[0])
 		}
 	}
 	if act > 4 && operand(op, 4) == nil {
@@ -104,7 +104,7 @@ func inferMatMulEpilogue(op *ir.Op) ([]ir.Type, error) {
 	}
 	m, _, n := mkn(product(op))
 	if a.Sums != "" && len(out[0].Dims) != 2 {
-		return wrong("sums of a batch")
+		return wrong("there are no sums of a batch of matrices")
 	}
 	switch a.Sums {
 	case "":
@@ -113,7 +113,7 @@ func inferMatMulEpilogue(op *ir.Op) ([]ir.Type, error) {
 	case "b":
 		out = append(out, ir.T(out[0].DType, n))
 	default:
-		return wrong("no sums %q", a.Sums)
+		return wrong("there are no sums of %q, only of \"a\" and \"b\"", a.Sums)
 	}
 	return out, nil
 }

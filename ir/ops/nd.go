@@ -107,7 +107,7 @@ func inferScatterND(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if !slices.Equal(upd.Dims, want) {
-		return wrong("updates are %s, want dims %v", upd, want)
+		return wrong("updates are %s, but must have dims %v", upd, want)
 	}
 	return types(x)
 }
@@ -122,7 +122,7 @@ func inferScatterNDAdd(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if !slices.Equal(upd.Dims, want) || !numeric(upd.DType) {
-		return wrong("updates are %s, want numbers with dims %v", upd, want)
+		return wrong("updates are %s, but must be numbers with dims %v", upd, want)
 	}
 	return types(ir.T(upd.DType, a.Dims...))
 }

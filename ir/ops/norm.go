@@ -67,7 +67,7 @@ func normX(op *ir.Op) int {
 func normShape(op *ir.Op) (x, stat ir.Type, err error) {
 	x, n := op.In[normX(op)].Type, op.Attrs.(NormAttrs).Dims
 	if n < 1 || n > len(x.Dims) {
-		return x, stat, fmt.Errorf("dims %d is not between 1 and operand %d's %d dimensions", n, normX(op), len(x.Dims))
+		return x, stat, fmt.Errorf("dims is %d, but must be from 1 to the number of dimensions of operand %d, %d", n, normX(op), len(x.Dims))
 	}
 	stat = ir.T(x.DType, slices.Clone(x.Dims)...)
 	for i := len(x.Dims) - n; i < len(x.Dims); i++ {
@@ -88,7 +88,7 @@ func inferNorm(op *ir.Op) ([]ir.Type, error) {
 	param := ir.T(x.DType, x.Dims[len(x.Dims)-op.Attrs.(NormAttrs).Dims:]...)
 	for i, want := range normOperands(op, x, stat, param) {
 		if v := operand(op, i); v != nil && !v.Type.Equal(want) {
-			return nil, fmt.Errorf("operand %d is %s, must be %s", i, v.Type, want)
+			return nil, fmt.Errorf("operand %d is %s, but must be %s", i, v.Type, want)
 		}
 	}
 	switch op.Def {

@@ -27,7 +27,7 @@ func TopK(b *ir.Builder, x *ir.Value, a TopKAttrs) (values, idx *ir.Value) {
 // Sort gives x in order along dim, and where its elements were (i64): TopK of all of them.
 func Sort(b *ir.Builder, x *ir.Value, dim int, descending bool) (values, idx *ir.Value) {
 	if dim < 0 || dim >= len(x.Type.Dims) {
-		panic(ir.Errorf(b.Loc, "sorts along dim %d of %q %s", dim, x.Name, x.Type))
+		panic(ir.Errorf(b.Loc, "cannot sort along dim %d of %q %s, which it does not have", dim, x.Name, x.Type))
 	}
 	return TopK(b, x, TopKAttrs{dim, x.Type.Dims[dim], descending})
 }
@@ -41,7 +41,7 @@ func inferTopK(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if a.K < 0 || a.K > t.Dims[a.Dim] || !numeric(t.DType) {
-		return wrong("the %d best of %s along dim %d", a.K, t, a.Dim)
+		return wrong("there are no %d best elements of %s along dim %d", a.K, t, a.Dim)
 	}
 	dims := with(t.Dims, a.Dim, a.K)
 	return types(ir.T(t.DType, dims...), ir.T(dtype.I64, dims...))
@@ -51,7 +51,7 @@ func inferTopK(op *ir.Op) ([]ir.Type, error) {
 func inferScan(op *ir.Op) ([]ir.Type, error) {
 	t := op.In[0].Type
 	if !numeric(t.DType) {
-		return wrong("operand 0 is %s, want numbers", t.DType)
+		return wrong("operand 0 is %s, but must hold numbers", t.DType)
 	}
 	if err := needDim(op.Attrs.(CumsumAttrs).Dim, len(t.Dims)); err != nil {
 		return nil, err

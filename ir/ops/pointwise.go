@@ -99,11 +99,11 @@ func (p pw) infer(op *ir.Op) ([]ir.Type, error) {
 	t := op.In[0].Type
 	for i, v := range op.In {
 		if !v.Type.Equal(t) {
-			return wrong("operand %d is %s, operand 0 is %s", i, v.Type, t)
+			return wrong("operand %d is %s, but operand 0 is %s", i, v.Type, t)
 		}
 	}
 	if !p.takes.Has(t.DType) {
-		return nil, fmt.Errorf("operands are %s, want %s", t.DType, p.takes)
+		return nil, fmt.Errorf("operands are %s, but must be %s", t.DType, p.takes)
 	}
 	if p.result != dtype.Invalid {
 		t = t.With(p.result)

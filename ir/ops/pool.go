@@ -188,7 +188,7 @@ func inferPool(op *ir.Op) ([]ir.Type, error) {
 		return []ir.Type{ir.T(d, y...), ir.T(dtype.I32, y...)}, nil
 	case MaxPoolGradDef:
 		if idx := ir.T(dtype.I32, y...); !op.In[1].Type.Equal(idx) {
-			return nil, fmt.Errorf("operand 1 is %s, must be %s", op.In[1].Type, idx)
+			return nil, fmt.Errorf("operand 1 is %s, but must be %s", op.In[1].Type, idx)
 		}
 		return []ir.Type{ir.T(d, x...)}, nil
 	case AvgPoolDef:

@@ -48,7 +48,7 @@ func Dropout(b *ir.Builder, x, counter *ir.Value, p float64, seed int) *ir.Value
 
 func checkCounter(v *ir.Value, i int) error {
 	if !v.Type.Equal(ir.T(dtype.I64)) {
-		return fmt.Errorf("operand %d is %s, must be an i64 scalar", i, v.Type)
+		return fmt.Errorf("operand %d is %s, but must be an i64 scalar", i, v.Type)
 	}
 	return nil
 }
@@ -65,14 +65,14 @@ func inferRand(op *ir.Op) ([]ir.Type, error) {
 
 func inferRandBits(op *ir.Op) ([]ir.Type, error) {
 	if t := op.In[0].Type; t.DType != dtype.I64 {
-		return wrong("operand 0 is %s, want i64", t)
+		return wrong("operand 0 is %s, but must be i64", t)
 	}
 	return types(op.In[0].Type)
 }
 
 func inferDropout(op *ir.Op) ([]ir.Type, error) {
 	if p := op.Attrs.(DropoutAttrs).P; !(p >= 0 && p < 1) {
-		return nil, fmt.Errorf("p is %g, must be in [0,1)", p)
+		return nil, fmt.Errorf("p is %g, but must be in [0,1)", p)
 	}
 	if err := sameFloat(op, 0); err != nil {
 		return nil, err

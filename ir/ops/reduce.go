@@ -62,7 +62,7 @@ func ReduceMean(b *ir.Builder, x *ir.Value, dims ...int) *ir.Value {
 	n := 1
 	for _, d := range dims {
 		if d < 0 || d >= len(x.Type.Dims) {
-			panic(ir.Errorf(b.Loc, "mean over dim %d of %q %s", d, x.Name, x.Type))
+			panic(ir.Errorf(b.Loc, "there is no mean over dim %d of %q %s, which it does not have", d, x.Name, x.Type))
 		}
 		n *= x.Type.Dims[d]
 	}
@@ -112,11 +112,11 @@ func inferReduce(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if !numeric(t.DType) {
-		return wrong("operand 0 is %s, want numbers", t.DType)
+		return wrong("operand 0 is %s, but must hold numbers", t.DType)
 	}
 	out := ir.T(t.DType, reducedDims(t.Dims, dims)...)
 	if t.Elems() == 0 && out.Elems() > 0 && (op.Def == ReduceMaxDef || op.Def == ReduceMinDef) {
-		return wrong("the operand is %s: nothing has no largest or smallest element", t)
+		return wrong("the operand is %s, which is empty and has no largest or smallest element", t)
 	}
 	return types(out)
 }

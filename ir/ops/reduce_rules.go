@@ -152,7 +152,7 @@ func defineArgmax() {
 				return nil, err
 			}
 			if t.Dims[dim] == 0 || !numeric(t.DType) {
-				return wrong("operand 0 is %s, want numbers, dim %d not empty", t, dim)
+				return wrong("operand 0 is %s, but must hold numbers, with a dim %d that is not empty", t, dim)
 			}
 			return types(ir.T(dtype.I64, with(t.Dims, dim, 1)...))
 		},

@@ -68,7 +68,7 @@ func inferRoi(op *ir.Op) ([]ir.Type, error) {
 	a, x := roiOf(op)
 	rois, batch, grad := op.In[1].Type, op.In[2].Type, op.Def == RoiAlignGradDef
 	if len(x) != 4 || slices.Min(x) < 0 || len(rois.Dims) != 2 || rois.Dims[1] != 4 || len(batch.Dims) != 1 || batch.Dims[0] != rois.Dims[0] {
-		return wrong("operands are %s, %s and %s, want x[N,C,H,W], [R,4] and [R]", op.In[0].Type, rois, batch)
+		return wrong("operands are %s, %s and %s, but must be x[N,C,H,W], [R,4] and [R]", op.In[0].Type, rois, batch)
 	}
 	if err := needInt(op, 2); err != nil {
 		return nil, err
@@ -77,14 +77,14 @@ func inferRoi(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if a.Height < 1 || a.Width < 1 || a.Samples < 0 || !(a.Scale > 0) {
-		return nil, fmt.Errorf("%d by %d bins of %d samples at scale %g", a.Height, a.Width, a.Samples, a.Scale)
+		return nil, fmt.Errorf("%d by %d bins of %d samples at scale %g are not possible", a.Height, a.Width, a.Samples, a.Scale)
 	}
 	y := ir.T(op.In[0].Type.DType, rois.Dims[0], x[1], a.Height, a.Width)
 	if !grad {
 		return types(y)
 	}
 	if !op.In[0].Type.Equal(y) {
-		return wrong("operand 0 is %s, want %s", op.In[0].Type, y)
+		return wrong("operand 0 is %s, but must be %s", op.In[0].Type, y)
 	}
 	return types(ir.T(y.DType, x...))
 }

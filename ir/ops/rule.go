@@ -42,9 +42,9 @@ func sameFloat(op *ir.Op, operands ...int) error {
 		}
 		switch d := op.In[i].Type.DType; {
 		case !d.IsFloat():
-			return fmt.Errorf("operand %d is %s, must be a float type", i, d)
+			return fmt.Errorf("operand %d is %s, but must be a float type", i, d)
 		case d != want:
-			return fmt.Errorf("operand %d is %s, operand %d is %s", i, d, operands[0], want)
+			return fmt.Errorf("operand %d is %s, but operand %d is %s", i, d, operands[0], want)
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func inferScatter(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if len(x.Dims) == 0 || !slices.Equal(upd.Dims, slices.Concat(idx.Dims, x.Dims[1:])) {
-		return wrong("operand 2 is %s, operand 0 %s, operand 1 %s: rows do not agree", upd, x, idx)
+		return wrong("operand 2 is %s, operand 0 %s and operand 1 %s: their rows do not agree", upd, x, idx)
 	}
 	return types(x)
 }
@@ -59,9 +59,9 @@ func needReduce(kind string, x, upd ir.Type) error {
 	case scatterHow(kind) < 0:
 		return fmt.Errorf("no reduction is called %q", kind)
 	case x.DType != upd.DType:
-		return fmt.Errorf("updates are %s, data %s", upd.DType, x.DType)
+		return fmt.Errorf("updates are %s, but data %s", upd.DType, x.DType)
 	case !replaces(kind) && !numeric(x.DType):
-		return fmt.Errorf("reduction %q of %s", kind, x.DType)
+		return fmt.Errorf("there is no reduction %q of elements of type %s", kind, x.DType)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func inferScatterElements(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if !slices.Equal(idx.Dims, upd.Dims) {
-		return wrong("operand 1 is %s, operand 2 %s: want equal dims", idx, upd)
+		return wrong("operand 1 is %s and operand 2 %s, but must have equal dims", idx, upd)
 	}
 	if err := fitsElements(x.Dims, idx, a.Dim); err != nil {
 		return nil, err

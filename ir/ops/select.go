@@ -42,7 +42,7 @@ func defineWhere() {
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			c, t := op.In[0].Type, op.In[1].Type
 			if !c.Equal(t.With(dtype.Bool)) {
-				return wrong("operand 0 is %s, want %s", c, t.With(dtype.Bool))
+				return wrong("operand 0 is %s, but must be %s", c, t.With(dtype.Bool))
 			}
 			if err := sameTypes(op, 1, 2); err != nil {
 				return nil, err

@@ -95,7 +95,7 @@ func Slice(b *ir.Builder, x *ir.Value, starts, sizes, steps []int) *ir.Value {
 // SliceDim takes size elements of one dim from start; the other dims stay whole.
 func SliceDim(b *ir.Builder, x *ir.Value, dim, start, size int) *ir.Value {
 	if dim < 0 || dim >= len(x.Type.Dims) {
-		panic(ir.Errorf(b.Loc, "slice of dim %d of %q %s", dim, x.Name, x.Type))
+		panic(ir.Errorf(b.Loc, "cannot slice dim %d of %q %s, which it does not have", dim, x.Name, x.Type))
 	}
 	return Slice(b, x, with(filled(len(x.Type.Dims), 0), dim, start), with(x.Type.Dims, dim, size), nil)
 }
@@ -193,7 +193,7 @@ func inferSlice(op *ir.Op) ([]ir.Type, error) {
 	for d, n := range a.Sizes {
 		step := at(a.Steps, d, 1)
 		if step < 1 || n < 0 || a.Starts[d] < 0 || n > 0 && a.Starts[d] > t.Dims[d]-1-(n-1)*step || n > t.Dims[d] {
-			return wrong("dim %d: %d elements from %d by %d are not in a size of %d", d, n, a.Starts[d], step, t.Dims[d])
+			return wrong("dim %d: %d elements from %d on in steps of %d do not lie within its size, %d", d, n, a.Starts[d], step, t.Dims[d])
 		}
 	}
 	return types(ir.T(t.DType, a.Sizes...))
@@ -230,7 +230,7 @@ func inferConcat(op *ir.Op) ([]ir.Type, error) {
 	for i, v := range op.In[1:] {
 		o := v.Type
 		if o.DType != t.DType || len(o.Dims) != len(dims) || !slices.Equal(with(o.Dims, dim, 0), with(dims, dim, 0)) {
-			return wrong("operand %d is %s, operand 0 is %s: only dim %d may differ", i+1, o, t, dim)
+			return wrong("operand %d is %s, but operand 0 is %s: only dim %d may differ", i+1, o, t, dim)
 		}
 		dims[dim] += o.Dims[dim]
 	}

@@ -131,11 +131,11 @@ func defineExpand() {
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			t, dims := op.In[0].Type, op.Attrs.(ExpandAttrs).Dims
 			if len(dims) != len(t.Dims) {
-				return wrong("operand has %d dims, Dims has %d", len(t.Dims), len(dims))
+				return wrong("operand 0 has %d dims, but Dims has %d", len(t.Dims), len(dims))
 			}
 			for d, n := range dims {
 				if n < 0 || t.Dims[d] != n && t.Dims[d] != 1 {
-					return wrong("dim %d of size %d does not repeat to %d", d, t.Dims[d], n)
+					return wrong("dim %d of size %d cannot be repeated to size %d", d, t.Dims[d], n)
 				}
 			}
 			return types(ir.T(t.DType, dims...))

@@ -44,7 +44,7 @@ func inferSoftmax(op *ir.Op) ([]ir.Type, error) {
 		return nil, fmt.Errorf("dim %d is not one of operand 0's %d dimensions", dim, len(t.Dims))
 	}
 	if len(op.In) > 1 && !op.In[1].Type.Equal(t) {
-		return nil, fmt.Errorf("operand 1 is %s, operand 0 is %s", op.In[1].Type, t)
+		return nil, fmt.Errorf("operand 1 is %s, but operand 0 is %s", op.In[1].Type, t)
 	}
 	return []ir.Type{t}, sameFloat(op, 0)
 }

@@ -88,10 +88,10 @@ func init() {
 func throughType(op *ir.Op) ([]ir.Type, error) {
 	t := op.In[0].Type
 	if !floats.Has(t.DType) {
-		return nil, fmt.Errorf("operand 0 is %s, want a float type", t)
+		return nil, fmt.Errorf("operand 0 is %s, but must be a float type", t)
 	}
 	if a, ok := op.Attrs.(CastThroughAttrs); ok && !a.To.IsFloat() {
-		return nil, fmt.Errorf("attribute to is %s, want a float type", a.To)
+		return nil, fmt.Errorf("attribute to is %s, but must be a float type", a.To)
 	}
 	return types(t)
 }

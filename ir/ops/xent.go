@@ -51,15 +51,15 @@ func inferXent(op *ir.Op) ([]ir.Type, error) {
 		return nil, err
 	}
 	if len(t.Dims) != 2 {
-		return nil, fmt.Errorf("operand 0 has %d dimensions, must be [rows,classes]", len(t.Dims))
+		return nil, fmt.Errorf("operand 0 has %d dimensions, but must be [rows,classes]", len(t.Dims))
 	}
 	rows := ir.T(sumType(t.DType), t.Dims[0])
 	target := op.In[1].Type
 	if !target.DType.IsInt() || !target.With(rows.DType).Equal(rows) {
-		return nil, fmt.Errorf("operand 1 is %s, must be %d integers", target, t.Dims[0])
+		return nil, fmt.Errorf("operand 1 is %s, but must be %d integers", target, t.Dims[0])
 	}
 	if v := operand(op, 2); v != nil && !v.Type.Equal(rows) {
-		return nil, fmt.Errorf("operand 2 is %s, must be %s", v.Type, rows)
+		return nil, fmt.Errorf("operand 2 is %s, but must be %s", v.Type, rows)
 	}
 	switch op.Def {
 	case XentDef:
