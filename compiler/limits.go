@@ -14,6 +14,9 @@ import (
 // maxRanks bounds the mesh: searches and proofs go over its ranks, and nobody waits for those of a slip of the hand.
 const maxRanks = 1 << 14
 
+// maxAdapterRank bounds the rank of adapters. B*A of a weight has no rank above that of the weight itself, and none that people adapt is as wide.
+const maxAdapterRank = 1 << 16
+
 // Defaults are the options that hold where nobody says otherwise: one rank, fp32, plain SGD at 1e-3.
 func Defaults() Options {
 	return Options{Pass: pass.Options{IgnoreIndex: -100, HuberDelta: 1, DP: 1, TP: 1, PP: 1, Microbatches: 1, Precision: "fp32", GradNorm: true,
@@ -84,6 +87,8 @@ func (o *Options) counts() error {
 		return fmt.Errorf("--threads cannot be negative")
 	case p.Rewrites != nil && *p.Rewrites < 0:
 		return fmt.Errorf("--rewrites must be 0 or more, not %d", *p.Rewrites)
+	case p.LoRA.Rank > maxAdapterRank:
+		return fmt.Errorf("--lora: rank must be at most %d, not %d", maxAdapterRank, p.LoRA.Rank)
 	case p.LoRA.Rank < 0 || !(p.LoRA.Alpha >= 0) || math.IsInf(p.LoRA.Alpha, 0):
 		return fmt.Errorf("--lora: rank must be at least 1, and alpha a finite number above 0 (adapters are scaled by alpha/rank)")
 	}

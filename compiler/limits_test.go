@@ -35,6 +35,7 @@ func TestLimits(t *testing.T) {
 		{"--rewrites", func(o *Options) { o.Pass.Rewrites = new(int); *o.Pass.Rewrites = -1 }},
 		{"--lora", func(o *Options) { o.Pass.LoRA.Rank = -1 }},
 		{"--lora", func(o *Options) { o.Pass.LoRA.Alpha = math.NaN() }},
+		{"--lora: rank must be at most 65536, not 4611686018427387904", func(o *Options) { o.Pass.LoRA.Rank = 1 << 62 }},
 		{"--sp", func(o *Options) { o.Pass.SP = true }},
 		{"--zero must", func(o *Options) { o.Pass.DP, o.Pass.Zero = 2, 4 }},
 		{"--zero 1", func(o *Options) { o.Pass.Zero = 1 }},
