@@ -2,11 +2,15 @@ package compiler
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
@@ -67,6 +71,32 @@ func TestAdaptedParameters(t *testing.T) {
 		t.Fatalf("read back: %+v, %v", adapters, err)
 	}
 	check("read back", params)
+}
+
+// TestTakenName: a tensor of the file that has the name of an adapter is not given another meaning, although no result depends on it.
+func TestTakenName(t *testing.T) {
+	o := adaptedTour()
+	text, err := os.ReadFile(o.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file onnxpb.ModelProto
+	if err := file.Unmarshal(text); err != nil {
+		t.Fatal(err)
+	}
+	name, float := pass.AdapterPrefix+"hidden.lora_B.weight", int32(onnxpb.TensorProto_FLOAT)
+	file.Graph.Initializer = append(file.Graph.Initializer, &onnxpb.TensorProto{Name: &name, DataType: &float, Dims: []int64{2}, FloatData: []float32{1, 2}})
+	if text, err = file.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	o.Model = filepath.Join(t.TempDir(), "taken.onnx")
+	if err := os.WriteFile(o.Model, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Lower(o)
+	if want := fmt.Sprintf("taken.onnx: --lora: the model has a tensor %q already; train that with --freeze '*' --train", name); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
 }
 
 // TestNoSuchTarget: whoever asks for adapters of what is not there is told, with the file's name.

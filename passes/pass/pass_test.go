@@ -1,6 +1,7 @@
 package pass_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -160,6 +161,21 @@ func TestFacts(t *testing.T) {
 	}{{pass.Remark{Pass: "p", Text: "did"}, "p: did"}, {pass.Remark{Pass: "p", Value: "v", Text: "did"}, "p: %v did"}} {
 		if tc.r.String() != tc.want {
 			t.Error(tc.r)
+		}
+	}
+}
+
+// TestGlob: * is any text, ? one character, and all else itself, whatever it means in an expression.
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"h.*.w", "h.0.attn.w", true}, {"h.*.w", "hx0.w", false}, {"h.?", "h.1", true}, {"h.?", "h.10", false}, {"*", "a\nb/c", true}, {"", "a", false},
+		{"a+(b)[0]", "a+(b)[0]", true}, {"a|b", "a", false}, {`a\*`, `a\bc`, true}, {"\xff*", "\ufffdx", true},
+	} {
+		if got := regexp.MustCompile("(?s)^" + pass.Glob(c.pattern) + "$").MatchString(c.name); got != c.want {
+			t.Errorf("%q matches %q: %v", c.pattern, c.name, got)
 		}
 	}
 }
