@@ -153,9 +153,9 @@ func imported(ctx context.Context, o *Options) (*onnx.Model, *Result, error) {
 	res.Warnings, res.Parameters, res.Outputs = model.Warnings, model.Parameters(), model.Outputs()
 	if _, ok := model.Resized(func(batch int) int { return batch }); ok {
 		res.Context.Larger = func(times int) (*ir.Func, error) {
-			return resized(o, model, func(batch int) int { return batch * times }, true)
+			return resized(o, model, func(batch int) int { return batch * times }, res.Context)
 		}
-		res.Context.Sized = func(size int) (*ir.Func, error) { return resized(o, model, func(int) int { return size }, false) }
+		res.Context.Sized = func(size int) (*ir.Func, error) { return resized(o, model, func(int) int { return size }, nil) }
 	}
 	if err := passes.Run(res.Context, passes.Table); err != nil {
 		if ctx.Err() != nil {
@@ -172,8 +172,8 @@ func imported(ctx context.Context, o *Options) (*onnx.Model, *Result, error) {
 	return model, res, nil
 }
 
-// resized is @forward of the model for another batch, as it is before trainstep, or before any pass.
-func resized(o *Options, m *onnx.Model, size func(batch int) int, normalized bool) (*ir.Func, error) {
+// resized is @forward of the model for another batch, as it is before trainstep, with the ops that like has, or before any pass where like is nil.
+func resized(o *Options, m *onnx.Model, size func(batch int) int, like *pass.Context) (*ir.Func, error) {
 	how, _ := m.Resized(size)
 	model, err := m.Again(how)
 	if err != nil {
@@ -183,12 +183,12 @@ func resized(o *Options, m *onnx.Model, size func(batch int) int, normalized boo
 	if err != nil {
 		return nil, err
 	}
-	if !normalized {
+	if like == nil {
 		return other.Funcs[0], nil
 	}
 	options := o.Pass
 	options.StopAfter, options.DumpDir = "recognize", ""
-	c := &pass.Context{Module: other, Opt: &options}
+	c := &pass.Context{Module: other, Opt: &options, Like: like}
 	if err := passes.Run(c, passes.Table); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ var naming = map[string]string{
 	"passes/precision/plan.go SoftmaxDef":    "the same",
 	"passes/trainstep/accuracy.go XentDef":   "the one loss that accuracy is counted beside",
 	"passes/trainstep/accuracy.go NeDef":     "models spell so which targets count in such a loss",
+	"passes/trainstep/masked.go ExpDef":      "infinity for large numbers, which no weight of zero takes away: it is made anew of smaller ones",
 	"passes/unstack/unstack.go AttentionDef": "heads of keys are repeated before it, where there are fewer than of queries",
 }
 

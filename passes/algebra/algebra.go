@@ -23,7 +23,7 @@ const maxFold = 64
 func Peephole(c *pass.Context, f *ir.Func) int {
 	total := 0
 	for range maxRounds {
-		n := c.Improve(f, Step)
+		n := c.Improve(f, func(b *ir.Builder, op *ir.Op) []*ir.Value { return step(c, b, op) })
 		total += n
 		if n == 0 {
 			break
@@ -32,8 +32,8 @@ func Peephole(c *pass.Context, f *ir.Func) int {
 	return total
 }
 
-// Step is the rules for one op, for pass.Context.Improve.
-func Step(b *ir.Builder, op *ir.Op) []*ir.Value {
+// step is the rules for one op, for pass.Context.Improve.
+func step(c *pass.Context, b *ir.Builder, op *ir.Op) []*ir.Value {
 	if len(op.Out) != 1 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func Step(b *ir.Builder, op *ir.Op) []*ir.Value {
 			return []*ir.Value{v}
 		}
 	}
-	if v := foldSmall(b, op); v != nil {
+	if v := foldSmall(c, b, op); v != nil {
 		return []*ir.Value{v}
 	}
 	return nil
@@ -158,26 +158,31 @@ func foldPointwise(b *ir.Builder, op *ir.Op, vals []float64) *ir.Value {
 	return ops.Full(b, out, x)
 }
 
-// foldSmall evaluates an op on small constants.
-func foldSmall(b *ir.Builder, op *ir.Op) *ir.Value {
-	r, out := &op.Def.Rules, op.Out[0].Type
-	if len(op.In) == 0 || r.Eval == nil || r.Collective != "" || r.Effect || out.Elems() > maxFold {
+// foldSmall evaluates an op on small constants. What is small is so for a batch of any size: else the same model would have other
+// ops for a larger one.
+func foldSmall(c *pass.Context, b *ir.Builder, op *ir.Op) *ir.Value {
+	r, most := &op.Def.Rules, op.Out[0].Type.Elems()
+	if len(op.In) == 0 || r.Eval == nil || r.Collective != "" || r.Effect {
 		return nil
 	}
-	in := make([]*ir.Array, len(op.In))
+	literals := make([]*ir.Tensor, len(op.In))
 	for i, v := range op.In {
-		c := Made(v, ops.ConstDef)
-		if c == nil {
+		made := Made(v, ops.ConstDef)
+		if made == nil {
 			return nil
 		}
-		t := c.Attrs.(ops.ConstAttrs).Value
-		if t.Type.Elems() > maxFold || len(t.Data) != t.Type.Bytes() {
+		t := made.Attrs.(ops.ConstAttrs).Value
+		if len(t.Data) != t.Type.Bytes() {
 			return nil
 		}
-		in[i] = t.Array()
+		literals[i], most = t, max(most, t.Type.Elems())
 	}
-	if canonical(op.Out[0]) {
+	if c.Unfolded(op.Out[0], most > maxFold) || canonical(op.Out[0]) {
 		return nil
+	}
+	in := make([]*ir.Array, len(literals))
+	for i, t := range literals {
+		in[i] = t.Array()
 	}
 	return ops.Const(b, r.Eval(op, in)[0].Tensor())
 }

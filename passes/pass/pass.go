@@ -93,6 +93,10 @@ type Context struct {
 	Larger func(times int) (*ir.Func, error) `json:"-"`
 	// Sized gives the model for a batch of that many samples as it was imported, before any pass; nil where Larger is.
 	Sized func(batch int) (*ir.Func, error) `json:"-"`
+	// Large are the values that stay ops on constants because those have too many elements, by name: see Unfolded.
+	Large map[string]bool `json:"-"`
+	// Like is the context of the same model with another batch, which has been through the passes at hand; nil for none.
+	Like *Context `json:"-"`
 	// Lone is the first node that normalises by samples which have one value for each channel; nil for none.
 	Lone *abi.Lone
 	// BatchDims is the dim along which the model has the samples of an input, of the target, or of an output out0, out1, …, where
@@ -124,6 +128,21 @@ func (c *Context) SetMeeting(function, text string) {
 		c.Meetings = map[string]string{}
 	}
 	c.Meetings[function] = text
+}
+
+// Unfolded reports whether v stays an op on constants: where these are large, or where they were in the context that c is like. Passes
+// do the same to the same model, so that its values have the same names.
+func (c *Context) Unfolded(v *ir.Value, large bool) bool {
+	if c.Like != nil {
+		return c.Like.Large[v.Name]
+	}
+	if large {
+		if c.Large == nil {
+			c.Large = map[string]bool{}
+		}
+		c.Large[v.Name] = true
+	}
+	return large
 }
 
 // SetNoise notes which nodes draw random numbers in a function that infers.

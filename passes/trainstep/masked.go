@@ -192,8 +192,9 @@ type masker struct {
 	weight *ir.Value
 	reader *samples.Facts
 	sized  map[*ir.Op]bySize
-	of     map[*ir.Value]bySize // values that are one number which depends on the batch's size
-	n      *ir.Value            // f32[1], how many samples count
+	of     map[*ir.Value]bySize       // values that are one number which depends on the batch's size
+	n      *ir.Value                  // f32[1], how many samples count
+	closes map[*ir.Value]samples.Hole // what stands in for an operand, and the hole that it closes
 
 	lossOnly bool // sums have their weights
 	closed   bool // something was masked
@@ -204,7 +205,7 @@ type masker struct {
 //
 // It reports where samples meet all the same, and whether anything had to change.
 func masked(c *pass.Context, f *ir.Func, places *bySizes) (met *samples.Meeting, closed bool) {
-	m := &masker{c: c, f: f, sized: map[*ir.Op]bySize{}, of: map[*ir.Value]bySize{}}
+	m := &masker{c: c, f: f, sized: map[*ir.Op]bySize{}, of: map[*ir.Value]bySize{}, closes: map[*ir.Value]samples.Hole{}}
 	m.weight = ir.NewBuilder(f).Param("sample_weight", ir.T(dtype.F32, samples.Reader(f).Batch), ir.Weight)
 	m.reader = samples.Reader(f)
 	for i, d := range places.numbers {
@@ -225,7 +226,7 @@ func masked(c *pass.Context, f *ir.Func, places *bySizes) (met *samples.Meeting,
 // maskedLoss does the same for a loss that has been added to f, whose sums have weights: what it takes over a row of samples does not see
 // those that fill the batch.
 func maskedLoss(c *pass.Context, f *ir.Func) {
-	m := &masker{c: c, f: f, weight: weightOf(f), reader: samples.Reader(f), lossOnly: true}
+	m := &masker{c: c, f: f, weight: weightOf(f), reader: samples.Reader(f), closes: map[*ir.Value]samples.Hole{}, lossOnly: true}
 	if m.weight != nil {
 		c.Rewrite(f, m.op)
 	}
@@ -264,6 +265,9 @@ func (m *masker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
 			return nil
 		}
 	}
+	if op.Def == ops.ExpDef {
+		m.exponentials(b, op)
+	}
 	m.close(b, op)
 	return nil
 }
@@ -276,17 +280,54 @@ func (m *masker) close(b *ir.Builder, op *ir.Op) {
 			return
 		}
 		x := op.In[h.Operand]
-		w := m.mask(b, x, h.Dims)
-		if w == nil {
+		y := m.kept(b, x, h)
+		if y == nil {
 			return
 		}
-		m.closed = true
-		if h.Fill == 0 {
-			op.In[h.Operand] = ops.Mul(b, x, ops.Cast(b, w, x.Type.DType))
-		} else {
-			op.In[h.Operand] = ops.Where(b, ops.Cast(b, w, dtype.Bool), x, ops.ScalarLike(b, x, float64(h.Fill)*m.beyond(x)))
-		}
+		m.closed, m.closes[y] = true, h
+		op.In[h.Operand] = y
 		if !m.reader.Reach(op.In[h.Operand]) {
+			return
+		}
+	}
+}
+
+// kept is x with what closes a hole in place of the elements of samples that fill the batch; nil where it cannot be told which these are. An
+// exponential of them may be too large for a number, and infinity times a weight of zero is none: they are made small before.
+func (m *masker) kept(b *ir.Builder, x *ir.Value, h samples.Hole) *ir.Value {
+	if h.Fill == 0 && x.Op != nil && x.Op.Def == ops.ExpDef {
+		if y := m.kept(b, x.Op.In[0], samples.Hole{Dims: h.Dims, Fill: -1}); y != nil {
+			if x = ops.Exp(b, y); !m.reader.Reach(x) {
+				return nil
+			}
+		}
+	}
+	w := m.mask(b, x, h.Dims)
+	switch {
+	case w == nil:
+		return nil
+	case h.Fill == 0:
+		return ops.Mul(b, x, ops.Cast(b, w, x.Type.DType))
+	}
+	return ops.Where(b, ops.Cast(b, w, dtype.Bool), x, ops.ScalarLike(b, x, float64(h.Fill)*m.beyond(x)))
+}
+
+// exponentials closes what samples that fill the batch would get by into the numerators of a softmax in its stable form, exp(x - max x): the
+// greatest of the real samples is no bound of theirs.
+func (m *masker) exponentials(b *ir.Builder, op *ir.Op) {
+	u := op.In[0]
+	if u.Op == nil || len(u.Op.In) != 2 || u.Op.In[1] == nil || !m.reader.Reach(u) {
+		return
+	}
+	for g := u.Op.In[1]; g.Op != nil && len(g.Op.In) > 0; g = g.Op.In[0] {
+		x := g.Op.In[0]
+		if h, ok := m.closes[x]; ok && h.Fill < 0 && x.Op.In[1] == u.Op.In[0] {
+			if y := m.kept(b, u, h); y != nil {
+				op.In[0] = y
+			}
+			return
+		}
+		if len(g.Op.In) > 1 {
 			return
 		}
 	}

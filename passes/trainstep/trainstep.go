@@ -61,7 +61,7 @@ func Run(c *pass.Context) (err error) {
 	}
 	if c.Loss == pass.NoLoss {
 		inferenceForm(c, fwd)
-		meet(c, fwd)
+		meet(c, fwd, nil)
 		return nil
 	}
 	out, err := lossOutput(c, fwd)
@@ -73,14 +73,18 @@ func Run(c *pass.Context) (err error) {
 		return err
 	}
 	// Masks are for models in which samples meet, and for those with numbers of the batch's size; all others stay as they are.
-	switch better, why := withMasks(c, fwd, out); {
+	var open *samples.Meeting // where samples meet that no mask can part, among others
+	better, why := withMasks(c, fwd, out)
+	switch {
 	case better == nil:
 		if why != nil && made.meets() {
 			c.Remark(nil, "what fills a batch up is not masked: %s", why)
 		}
 	case !better.meets() && (better.closed || made.meets()):
 		made = better
-	case better.closed && !made.meets(): // numbers depend on the size of the batch, and cannot be those of fewer samples
+	case made.meets():
+		open = better.meeting()
+	case better.closed: // numbers depend on the size of the batch, and cannot be those of fewer samples
 		made.met = better.met
 	}
 	c.Remarks, c.Lone = append(c.Remarks, made.remarks...), made.lone
@@ -100,7 +104,7 @@ func Run(c *pass.Context) (err error) {
 		c.Module.Funcs = append(c.Module.Funcs, fwd)
 	}
 	for _, f := range c.Module.Funcs {
-		meet(c, f)
+		meet(c, f, open)
 	}
 	if made.met != nil {
 		c.SetMeeting("step", made.met.String())
@@ -167,16 +171,19 @@ func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places *bySizes) (*buil
 }
 
 // meets reports whether samples that fill a batch up would count.
-func (x *built) meets() bool {
+func (x *built) meets() bool { return x.meeting() != nil }
+
+// meeting is where they would; nil for nowhere.
+func (x *built) meeting() *samples.Meeting {
 	if x.met != nil {
-		return true
+		return x.met
 	}
 	for _, f := range []*ir.Func{x.step, x.eval} {
-		if samples.Kept(f, isLoss).Met != nil {
-			return true
+		if m := samples.Kept(f, isLoss).Met; m != nil {
+			return m
 		}
 	}
-	return false
+	return nil
 }
 
 // withMasks is build with masks; nil where it is not known what depends on the size of a batch, and why, where that is worth telling.
@@ -212,12 +219,15 @@ func withMasks(c *pass.Context, fwd *ir.Func, out *ir.Value) (*built, error) {
 	return build(c, fwd, out, places)
 }
 
-// meet notes where samples meet in f: a batch may then not be filled up with samples that do not count.
-func meet(c *pass.Context, f *ir.Func) {
+// meet notes where samples meet in f: a batch may then not be filled up with samples that do not count. It is open that tells why, unless nil.
+func meet(c *pass.Context, f *ir.Func, open *samples.Meeting) {
 	all := f.Name == "forward"
 	m := samples.Kept(f, func(name string) bool { return all || isLoss(name) }).Met
 	if m == nil {
 		return
+	}
+	if open != nil && !all {
+		m = open
 	}
 	c.SetMeeting(f.Name, m.String())
 	if f.Name == "step" {

@@ -134,16 +134,20 @@ func (s *Sampler) Valid(step int64) int {
 }
 
 // At is the sample at place i of global step step, 0 <= i < Batch, and whether it counts.
-// A padding place repeats a sample of the epoch's beginning, so that its numbers are ordinary.
+// A padding place repeats a sample of its batch, so that its numbers are ordinary, and so is what it is to the others: losses that
+// compare samples divide by how many there are of a class.
 func (s *Sampler) At(step int64, i int) (sample int64, counts bool) {
 	if s.Random {
 		// The high word of hash * n is uniform in [0, n) but for a bias of n / 2^64.
 		hi, _ := bits.Mul64(hash(s.Seed^drawSalt, uint64(step), uint64(i)), uint64(s.Samples))
 		return int64(hi), true
 	}
-	pos := step%s.Steps()*int64(s.Batch) + int64(i)
-	counts = pos < s.Samples
-	if pos %= s.Samples; s.Shuffle {
+	first := step % s.Steps() * int64(s.Batch)
+	pos := first + int64(i)
+	if counts = pos < s.Samples; !counts {
+		pos = first + int64(i)%(s.Samples-first)
+	}
+	if s.Shuffle {
 		p := Order(s.Seed, s.Epoch(step), s.Samples)
 		pos = p.At(pos)
 	}

@@ -88,9 +88,12 @@ func TestSamplerEpochs(t *testing.T) {
 					if s.Epoch(step) != epoch {
 						t.Errorf("step %d is in epoch %d, want %d", step, s.Epoch(step), epoch)
 					}
-					valid := 0
+					valid, real := 0, map[int64]bool{}
 					for i := range s.Batch {
 						v, counts := s.At(step, i)
+						if real[v] = real[v] || counts; !real[v] {
+							t.Errorf("sample %d fills step %d, which has none like it", v, step)
+						}
 						if v < 0 || v >= n {
 							t.Errorf("sample %d of %d", v, n)
 						}

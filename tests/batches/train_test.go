@@ -220,7 +220,7 @@ func sumsOf(sim *interp.Simulation, add bool) (sums [3]float64, err error) {
 	return sums, nil
 }
 
-// batch is what function takes of n samples from first on: filled up with those of the beginning, as the run-time does, of weight 0.
+// batch is what function takes of n samples from first on: filled up with its own, as the run-time does, of weight 0.
 func (x *trained) batch(function string, first, n int) (map[string]*ir.Array, error) {
 	out := map[string]*ir.Array{}
 	for _, p := range x.programs {
@@ -257,7 +257,11 @@ func (x *trained) fill(a *ir.Array, name string, first, n int) error {
 		return err
 	}
 	each := len(all) / (2 * x.Batch)
-	rows := slices.Concat(all[first*each:(first+n)*each], all[:(x.Batch-n)*each])
+	var rows []float64
+	for i := range x.Batch {
+		k := first + i%n
+		rows = append(rows, all[k*each:(k+1)*each]...)
+	}
 	if len(rows) != a.Type.Elems() {
 		return fmt.Errorf("%q is %s, of the data there are %d elements", name, a.Type, len(rows))
 	}

@@ -201,6 +201,16 @@ add("c_deviation", lambda: Module(lambda m, x: m.b((lambda h: torch.cat([h[:, :3
     **net(1)), real(C), lambda n: torch.rand(n, 1), "bce_logits", couples=True)
 add("c_attends_samples", lambda: Module(lambda m, x: m.b((lambda h: torch.softmax(h @ h.T, 1) @ h)(m.a(x))), **net()), real(C), labels(3), couples=True)
 
+same = lambda t: (t[:, None] == t[None]).float()
+apart = lambda t: same(t) * (1 - torch.eye(t.shape[0]))
+graph("g_one_hot", lambda m, y, x, t: -(F.log_softmax(y, 1) * F.one_hot(t, 3)).sum(1).mean(), CLASS, batch=6)  # small constants, as many as samples
+graph("c_experts", lambda m, y, x, t: CE(y, t) + (F.one_hot(y.topk(2, 1).indices, 3).sum(1).float().mean(0) * torch.softmax(y, 1).mean(0)).sum(), CLASS, couples=True, batch=6)
+graph("c_prototypes", lambda m, y, x, t: (lambda o: CE(y @ ((o.T @ y) / (o.sum(0)[:, None] + 0.01)).T, t))(F.one_hot(t, 3).to(y.dtype)), CLASS, couples=True, batch=6)
+graph("c_by_class", lambda m, y, x, t: (CE(y, t, reduction="none") / F.one_hot(t, 3).sum(0)[t]).sum(), CLASS, couples=True, batch=6)
+graph("c_positives", lambda m, y, x, t: -((F.log_softmax(unit(y) @ unit(y).T, 1) * same(t)).sum(1) / same(t).sum(1)).mean(), CLASS, couples=True, batch=6)
+graph("c_other_positives", lambda m, y, x, t: -((lambda s: s - torch.logsumexp(s.masked_fill(torch.eye(x.shape[0]).bool(), -1e9), 1, keepdim=True))(2 * unit(y) @ unit(y).T)
+    * apart(t)).sum(1).div(apart(t).sum(1).clamp(min=1)).mean(), CLASS, couples=True, batch=6)
+
 
 def centred(y):
     return (y - y.mean(0)) / torch.sqrt(y.var(0, unbiased=False) + 1e-2)
