@@ -29,8 +29,7 @@ const (
 
 // large lists packages of more than maxPackage lines, with the reason. It may only become shorter.
 var large = map[string]string{
-	"ir/ops":           "every op, all its rules in one place",
-	"distributed/comm": "its parts have files of their own; to be divided",
+	"ir/ops": "every op, all its rules in one place",
 }
 
 // wide lists packages that import more than maxFanOut others, with the reason.

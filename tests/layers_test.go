@@ -25,6 +25,7 @@ both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/internal/mapfile k
 both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib runtime/filelock
 test  internal/fixtures internal/mutations
 
+run   distributed/comm/internal/elem
 run   runtime/mem runtime/internal/trace runtime/device runtime/device/cuda/driver distributed/comm
 test  distributed/comm/commtest runtime/device/devicetest
 run   distributed/comm/mpi distributed/comm/nccl runtime/device/cuda runtime/device/cpu

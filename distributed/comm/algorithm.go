@@ -8,7 +8,7 @@ import (
 )
 
 // algorithm is how a backend moves the data of a collective. All give the same
-// bits: which ranks' values are added in which order is the tree of reduceInto,
+// bits: which ranks' values are added in which order is the tree of elem.Reduce,
 // whoever adds them.
 //
 //	shared    all members stage pieces in shared memory, in lockstep

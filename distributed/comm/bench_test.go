@@ -54,7 +54,7 @@ func BenchmarkReduce(b *testing.B) {
 				srcs := [][]byte{x, y}
 				b.SetBytes(size)
 				for range b.N {
-					ReduceInto(z, srcs, dt, op)
+					Combine(z, srcs, dt, op)
 				}
 			})
 		}

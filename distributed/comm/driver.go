@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gtc-compiler/gtc/distributed/comm/internal/elem"
 )
 
 // Driver moves the bytes of one group by another library. The communicator
@@ -202,7 +204,7 @@ func Failed(c Communicator) error {
 // Combine sets dst to the combination of srcs as all collectives add: element
 // by element, in the tree over srcs that AllReduce makes over ranks. dst and
 // srcs have one length, dst may be one of the srcs, and all are aligned.
-func Combine(dst []byte, srcs [][]byte, dt DType, op ReduceOp) { reduceInto(dst, srcs, dt, op) }
+func Combine(dst []byte, srcs [][]byte, dt DType, op ReduceOp) { elem.Reduce(dst, srcs, dt, op) }
 
 // HungFault is the Fault of a wait that made no progress.
 func HungFault(rank int, waited time.Duration) *Fault {

@@ -9,24 +9,14 @@ import (
 // What the tests, which are outside the package because commtest imports it,
 // see of its inside.
 
-// NumDTypes and the like are the package's own.
-const (
-	NumDTypes    = numDTypes
-	NumReduceOps = numReduceOps
-	RecentSize   = recentSize
-)
+// RecentSize is the package's own.
+const RecentSize = recentSize
 
 var (
-	ReduceInto = reduceInto
-	Widen      = widen
-	Narrow     = narrow
-	F16ToF32   = f16ToF32
-	F32ToF16   = f32ToF16
-	F32ToBF16  = f32ToBF16
-	Fill       = (*Options).fill
-	Env        = fromEnv
-	FirstHost  = firstHost
-	DialFor    = dialFor
+	Fill      = (*Options).fill
+	Env       = fromEnv
+	FirstHost = firstHost
+	DialFor   = dialFor
 )
 
 // BackendName is the type of c's backend, such as "*comm.tcp".

@@ -196,9 +196,9 @@ func (g *group) check(op Op, a *args) string {
 	switch {
 	case es == 0:
 		return fmt.Sprintf("unknown element type %s", a.dt)
-	case op.reduces() && a.red >= numReduceOps:
+	case op.reduces() && !a.red.Known():
 		return fmt.Sprintf("unknown reduction %s", a.red)
-	case op.reduces() && a.red == Avg && !a.dt.float():
+	case op.reduces() && a.red == Avg && !a.dt.Float():
 		return fmt.Sprintf("avg is not defined for %s", a.dt)
 	case len(a.dst)%es != 0 || len(a.src)%es != 0:
 		return fmt.Sprintf("buffer of %d bytes is not a whole number of %s", max(len(a.dst), len(a.src)), a.dt)

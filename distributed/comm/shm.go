@@ -1,5 +1,7 @@
 package comm
 
+import "github.com/gtc-compiler/gtc/distributed/comm/internal/elem"
+
 // shm is the backend of ranks that share memory.
 //
 // A collective is a sequence of steps that all members make in lockstep. In a
@@ -166,7 +168,7 @@ func (b *shm) get(c *call, t, p int) {
 		for r := range n {
 			b.srcs[r] = b.seg.stage(r, p)[:len(c.dst)]
 		}
-		reduceInto(c.dst, b.srcs, c.dt, c.red)
+		elem.Reduce(c.dst, b.srcs, c.dt, c.red)
 	case OpReduce:
 		if me == c.root {
 			lo, hi := span(len(c.dst), chunk, t)
@@ -174,7 +176,7 @@ func (b *shm) get(c *call, t, p int) {
 				b.srcs[r] = b.seg.stage(r, p)[:hi-lo]
 			}
 			b.srcs[me] = c.dst[lo:hi]
-			reduceInto(c.dst[lo:hi], b.srcs, c.dt, c.red)
+			elem.Reduce(c.dst[lo:hi], b.srcs, c.dt, c.red)
 		}
 	case OpBroadcast:
 		if me != c.root {
@@ -211,7 +213,7 @@ func (b *shm) getBlock(c *call, t, p int) {
 		}
 		own := me * len(c.dst)
 		b.srcs[me] = c.src[own+lo : own+hi]
-		reduceInto(c.dst[lo:hi], b.srcs, c.dt, c.red)
+		elem.Reduce(c.dst[lo:hi], b.srcs, c.dt, c.red)
 	case OpAllToAll:
 		block := len(c.dst) / n
 		lo, hi := span(block, piece, t)
@@ -284,7 +286,7 @@ func (b *shm) sumPart(c *call, chunk []byte, p int) {
 		b.srcs[r] = b.seg.stage(r, p)[lo:hi]
 	}
 	b.srcs[me] = chunk[lo:hi]
-	reduceInto(chunk[lo:hi], b.srcs, c.dt, c.red)
+	elem.Reduce(chunk[lo:hi], b.srcs, c.dt, c.red)
 	copy(b.seg.res(me, 1-p), chunk[lo:hi])
 }
 

@@ -1,5 +1,7 @@
 package comm
 
+import "github.com/gtc-compiler/gtc/distributed/comm/internal/elem"
+
 // This file has the collectives of the tcp backend that do not talk to all
 // peers at once; see algorithm.
 
@@ -7,7 +9,7 @@ package comm
 // of ranks.
 func (b *tcp) halve(c *call) *failure {
 	n, me, buf := len(b.peers), b.g.rank, c.dst
-	var given [maxDepth][2]int // what this rank gave away, by round
+	var given [elem.MaxDepth][2]int // what this rank gave away, by round
 	lo, hi := 0, len(buf)
 	rounds := 0
 	for d := 1; d < n; d *= 2 {
@@ -27,7 +29,7 @@ func (b *tcp) halve(c *call) *failure {
 		lo, hi = keep[0], keep[1]
 		rounds++
 	}
-	average(buf[lo:hi], c, n)
+	elem.Average(buf[lo:hi], c.dt, c.red, n)
 	// What was given away is overwritten now.
 	if f := b.flush(); f != nil {
 		return f
@@ -65,19 +67,9 @@ func (b *tcp) join(c *call, r int, dst []byte) *failure {
 		if f := p.get(p.conn, pair[1], c); f != nil {
 			return f
 		}
-		reduceInto(dst[lo:hi], pair, c.dt, op)
+		elem.Reduce(dst[lo:hi], pair, c.dt, op)
 	}
 	return nil
-}
-
-// average turns a sum over n ranks into their mean, where c asks for it.
-func average(sum []byte, c *call, n int) {
-	switch c.dt {
-	case F32:
-		finish(view[float32](sum), c.red, n)
-	case F64:
-		finish(view[float64](sum), c.red, n)
-	}
 }
 
 // ringAllReduce has each rank sum its part, as the direct algorithm does, and

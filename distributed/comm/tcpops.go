@@ -1,5 +1,7 @@
 package comm
 
+import "github.com/gtc-compiler/gtc/distributed/comm/internal/elem"
+
 // This file has the collectives of the tcp backend. Peers are always visited
 // in the order after the own rank when sending, so that not all start with
 // rank 0, and in rank order when receiving.
@@ -121,7 +123,7 @@ func (b *tcp) sum(c *call, dst, own []byte) *failure {
 				return f
 			}
 		}
-		reduceInto(dst[lo:hi], b.srcs, c.dt, c.red)
+		elem.Reduce(dst[lo:hi], b.srcs, c.dt, c.red)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package comm
+package elem
 
 import (
 	"math/bits"
@@ -11,7 +11,7 @@ type number interface {
 		~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// reduceInto sets dst to the combination of srcs, element by element, in the
+// Reduce sets dst to the combination of srcs, element by element, in the
 // pairwise tree over srcs: the first 2^k of them, the largest power of two
 // below their number, make the left half, the others the right one, and so on:
 //
@@ -30,7 +30,7 @@ type number interface {
 //
 // All slices have the same length, a whole number of elements. dst may be one
 // of the srcs, but not overlap one partly. len(srcs) >= 1.
-func reduceInto(dst []byte, srcs [][]byte, dt DType, op ReduceOp) {
+func Reduce(dst []byte, srcs [][]byte, dt DType, op ReduceOp) {
 	switch dt {
 	case F32:
 		reduceTyped[float32](dst, srcs, op)
@@ -85,7 +85,7 @@ func reduceTyped[T number](dst []byte, srcs [][]byte, op ReduceOp) {
 		var part [2 * blockElems]T
 		reduceBlocks(d, srcs, op, part[:], blockElems)
 	default:
-		var part [maxDepth * blockElems]T
+		var part [MaxDepth * blockElems]T
 		reduceBlocks(d, srcs, op, part[:], blockElems)
 	}
 	finish(d, op, n)
@@ -94,9 +94,10 @@ func reduceTyped[T number](dst []byte, srcs [][]byte, op ReduceOp) {
 // fewElems is the length up to which a reduction takes a small frame.
 const fewElems = 32
 
-// maxDepth is the number of levels of a tree over maxWorld ranks, and so of
+// MaxDepth is the number of levels of a tree over the most ranks that there may
+// be, and so of
 // its partial results that are needed at a time.
-const maxDepth = 14
+const MaxDepth = 14
 
 // reduceBlocks is reduceTyped for three or more srcs, block by block. The two
 // halves of the tree are made in part, since d may be one of the srcs.
@@ -150,6 +151,16 @@ func finish[T number](d []T, op ReduceOp, n int) {
 	}
 }
 
+// Average turns a sum over n ranks into their mean, where op asks for it.
+func Average(sum []byte, dt DType, op ReduceOp, n int) {
+	switch dt {
+	case F32:
+		finish(view[float32](sum), op, n)
+	case F64:
+		finish(view[float64](sum), op, n)
+	}
+}
+
 func combine[T number](d, a, b []T, op ReduceOp) {
 	switch op {
 	case Sum, Avg:
@@ -200,7 +211,7 @@ func add[T number](d, a, b []T) {
 // reduceHalf widens blocks to f32, combines them there in the tree and rounds
 // once.
 func reduceHalf(dst []byte, srcs [][]byte, dt DType, op ReduceOp) {
-	var part [maxDepth + 1][blockElems]float32
+	var part [MaxDepth + 1][blockElems]float32
 	d := view[uint16](dst)
 	for at := 0; at < len(d); at += blockElems {
 		end := min(at+blockElems, len(d))

@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package comm
+package elem
 
 func addFloats(d, a, b []float32) { add(d, a, b) }
 

@@ -1,4 +1,4 @@
-package comm_test
+package elem_test
 
 import (
 	"encoding/binary"
@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	. "github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/distributed/comm/commtest"
+	. "github.com/gtc-compiler/gtc/distributed/comm/internal/elem"
 )
 
 func TestHalf(t *testing.T) {
@@ -79,13 +79,13 @@ func TestTree(t *testing.T) {
 			}
 			want := commtest.Reduced(in, dt, Sum)
 			out := commtest.Aligned(len(want))
-			ReduceInto(out, in, dt, Sum)
+			Reduce(out, in, dt, Sum)
 			if err := commtest.Expect(fmt.Sprint(n, " ", dt), out, want); err != nil {
 				t.Fatal(err)
 			}
 			at := n * 7 % n
 			in[at] = slices.Clone(in[at])
-			ReduceInto(in[at], in, dt, Sum)
+			Reduce(in[at], in, dt, Sum)
 			if err := commtest.Expect(fmt.Sprint(n, " ", dt, " in place"), in[at], want); err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestTree(t *testing.T) {
 	// In order it would be ((1e8+1)-1e8)+4+3 = 7; the tree has -1e8+4 = -99999996
 	// rounded to -1e8 (floats there are 8 apart, ties to even), so 0+3.
 	out := commtest.Aligned(4)
-	if ReduceInto(out, in, F32, Sum); commtest.Element(out, 0, F32) != 3 {
+	if Reduce(out, in, F32, Sum); commtest.Element(out, 0, F32) != 3 {
 		t.Errorf("sum is %v, want 3", commtest.Element(out, 0, F32))
 	}
 }
@@ -113,7 +113,7 @@ func TestNaNWins(t *testing.T) {
 	for _, op := range []ReduceOp{Sum, Max, Min, Prod, Avg} {
 		for _, srcs := range [][][]byte{{nan, one}, {one, nan}} {
 			out := commtest.Aligned(4)
-			ReduceInto(out, srcs, F32, op)
+			Reduce(out, srcs, F32, op)
 			if x := commtest.Element(out, 0, F32); x == x {
 				t.Errorf("%s of NaN and 1 is %v", op, x)
 			}

@@ -1,4 +1,4 @@
-package comm
+package elem
 
 // The compiler emits one float operation at a time, a quarter of what memory
 // can feed. SSE2, which every amd64 has, does four or eight, with the same
