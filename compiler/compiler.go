@@ -17,6 +17,8 @@ import (
 
 	"github.com/gtc-compiler/gtc/codegen/build"
 	"github.com/gtc-compiler/gtc/codegen/rank"
+	"github.com/gtc-compiler/gtc/compiler/internal/ahead"
+	"github.com/gtc-compiler/gtc/compiler/internal/plan"
 	"github.com/gtc-compiler/gtc/compiler/internal/proof"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir"
@@ -138,7 +140,7 @@ func imported(ctx context.Context, o *Options) (*onnx.Model, *Result, error) {
 	}
 	o.Pass.BatchDim = model.BatchDims()
 	forAdapters(&o.Pass, model)
-	res.ahead = ahead(m.Funcs[0])
+	res.ahead = ahead.Of(m.Funcs[0])
 	if n := len(m.Funcs[0].Ops); n > maxOps {
 		return model, res, Input(fmt.Errorf("%s becomes %d ops, more than the %d that gtc compiles: is a loop unrolled that should be shorter, or one sample of the batch exported at a time? (gtc inspect shows the operators)",
 			filepath.Base(o.Model), n, maxOps))
@@ -250,7 +252,7 @@ func write(o *Options, f *build.Folder, results ...*Result) error {
 			modules = append(modules, c.Module)
 		}
 	}
-	return safetensors.WriteFile(filepath.Join(o.Out, abi.Weights), weights(results[0].Context.FileDims, modules...), nil)
+	return safetensors.WriteFile(filepath.Join(o.Out, abi.Weights), plan.Weights(results[0].Context.FileDims, modules...), nil)
 }
 
 // fileSum is the SHA-256 of a file, in hex.

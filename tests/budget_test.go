@@ -34,9 +34,8 @@ var large = map[string]string{
 
 // wide lists packages that import more than maxFanOut others, with the reason.
 var wide = map[string]string{
-	"passes":   "the table of all passes",
-	"compiler": "drives import, passes, code generation and build",
-	"cmd/gtc":  "a command for each thing that can be done",
+	"passes":  "the table of all passes",
+	"cmd/gtc": "a command for each thing that can be done",
 }
 
 // unbounded lists functions that may be longer than hardFunc, with the reason. A function that is only a table literal or

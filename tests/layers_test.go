@@ -71,7 +71,7 @@ gtc   passes
 gtc   distributed kernels runtime
 gtc   codegen/rank codegen/build
 test  codegen/codegentest
-gtc   compiler/internal/proof
+gtc   compiler/internal/ahead compiler/internal/plan compiler/internal/proof
 gtc   compiler
 gtc   compiler/folder compiler/timeline
 gtc   compiler/volume

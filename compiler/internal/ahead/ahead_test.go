@@ -1,4 +1,4 @@
-package compiler
+package ahead
 
 import (
 	"testing"
@@ -60,7 +60,7 @@ func TestAhead(t *testing.T) {
 				index := ops.Reshape(b, target, append(target.Type.Dims, 1))
 				b.Result("loss", ops.GatherElements(b, ops.LogSoftmax(b, x, 2), index, 2))
 			}
-			if got := ahead(f)["labels"]; got != c.want {
+			if got := Of(f)["labels"]; got != c.want {
 				t.Errorf("%s, flat %v: the loss looks %d places ahead, not %d", name, flat, got, c.want)
 			}
 		}
@@ -98,7 +98,7 @@ func TestAheadOfAnything(t *testing.T) {
 		labels := b.Param("labels", ir.T(dtype.I64, batch, places), ir.Input)
 		rows := ops.Reshape(b, remap(b, labels), []int{batch * places})
 		b.Result("loss", ops.Xent(b, ops.Reshape(b, x, []int{batch * places, classes}), rows, -100))
-		if found := ahead(f); len(found) > 0 {
+		if found := Of(f); len(found) > 0 {
 			t.Errorf("%s: %v", name, found)
 		}
 	}

@@ -1,4 +1,6 @@
-package compiler
+// Package ahead finds whether a model's own loss compares what is given at a position with a later element of an input, as language
+// models do that shift their labels by themselves.
+package ahead
 
 import (
 	"fmt"
@@ -12,15 +14,15 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
-// ahead finds by how many places a loss inside f compares what the model gives at a position with a later element of an
+// Of finds by how many places a loss inside f compares what the model gives at a position with a later element of an
 // input [batch, places]: 1 where a language model shifts its labels by itself. Inputs of which that cannot be told, and
 // those compared place by place, are not in the result.
 //
 // The class that each row of logits is compared with is followed to its place in the input by evaluating the moves between
 // them (slices, paddings, reshapes) on numbers that say the place; the row itself is followed back through moves and
 // ops on rows to a value that has all places.
-func ahead(f *ir.Func) map[string]int {
-	a := &aheadFinder{dep: map[*ir.Value][]*ir.Value{}}
+func Of(f *ir.Func) map[string]int {
+	a := &finder{dep: map[*ir.Value][]*ir.Value{}}
 	for _, p := range f.Params {
 		if p.Role == ir.Input {
 			a.dep[p] = []*ir.Value{p}
@@ -58,7 +60,7 @@ func ahead(f *ir.Func) map[string]int {
 	return out
 }
 
-type aheadFinder struct {
+type finder struct {
 	dep map[*ir.Value][]*ir.Value // the inputs that a value depends on
 }
 
@@ -69,7 +71,7 @@ const place0 = 1 << 40
 const placeType = dtype.I64
 
 // compared says which input t's classes come from, and how far they are ahead of the rows of x [..., classes].
-func (a *aheadFinder) compared(x, t *ir.Value) (label *ir.Value, n int, ok bool) {
+func (a *finder) compared(x, t *ir.Value) (label *ir.Value, n int, ok bool) {
 	for _, p := range a.dep[t] {
 		if p.Type.DType.IsInt() && len(p.Type.Dims) == 2 && p.Type.Dims[1] > 1 {
 			if label != nil {
@@ -106,7 +108,7 @@ const maxPlaced = 1 << 24
 
 // places evaluates t on the number of each place of label; other inputs are ones, such as masks that leave all. No data hold such
 // numbers, so that an op may do anything on them, and whatever that is, it only means that the places cannot be told.
-func (a *aheadFinder) places(t, label *ir.Value) (list []int64, err error) {
+func (a *finder) places(t, label *ir.Value) (list []int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("labels cannot be followed: %v", r)
@@ -147,7 +149,7 @@ func (a *aheadFinder) places(t, label *ir.Value) (list []int64, err error) {
 }
 
 // rows says which place each row of x, a vector of its last dim, belongs to; nil when that is not clear.
-func (a *aheadFinder) rows(x *ir.Value, batch, places int) []int {
+func (a *finder) rows(x *ir.Value, batch, places int) []int {
 	var chain []*ir.Op
 	for {
 		from := a.back(x)
@@ -176,7 +178,7 @@ func (a *aheadFinder) rows(x *ir.Value, batch, places int) []int {
 
 // back is the operand whose rows the rows of v are made of, each of its own: v is a move of it that leaves the last dim
 // whole, or computed row by row. nil when there is none.
-func (a *aheadFinder) back(v *ir.Value) *ir.Value {
+func (a *finder) back(v *ir.Value) *ir.Value {
 	op := v.Op
 	if op == nil {
 		return nil
@@ -239,8 +241,8 @@ func moved(op *ir.Op, rows *ir.Array) *ir.Array {
 	return &ir.Array{Type: to, I: rows.I}
 }
 
-// markAhead puts what ahead has found into the plan.
-func markAhead(tensors []abi.Tensor, found map[string]int) {
+// Mark puts what Of has found into the plan: abi.Tensor.Ahead of inputs.
+func Mark(tensors []abi.Tensor, found map[string]int) {
 	for i := range tensors {
 		if t := &tensors[i]; t.Role == "input" {
 			t.Ahead = found[t.Name]
