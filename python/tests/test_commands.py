@@ -239,7 +239,7 @@ class Beginnings(Commands):
                     step = next(e for e in map(json.loads, done.stdout.splitlines()) if e["event"] == "step")
                     self.assertEqual(step["step"], 1)
                     self.assertLess(abs(step["loss"] - want) / want, tolerance)
-                    self.assertNotIn("this program has not", done.stderr)
+                    self.assertNotIn("this program does not have", done.stderr)
         self.assertIn("plain.onnx is a model", program.run("run", self.compiled(), "--data", self.data, "--init-from", self.folder / "plain.onnx", code=2))
 
     def test_reset_data(self):
@@ -281,7 +281,7 @@ class Outputs(Commands):
                 with self.subTest(flags=flags, count=count), torch.no_grad():
                     want = torch.cat([self.models["meeting"](part) for part in self.x[:count].split(BATCH)]).numpy()
                     np.testing.assert_allclose(self.outputs(out, count)["output"], want, rtol=1e-5, atol=1e-6)
-            self.assertRegex(self.outputs(out, 10, code=2), r"10 samples, the program takes 4 at a time.*Softmax.*give 8 of them, or 12")
+            self.assertRegex(self.outputs(out, 10, code=2), r"10 samples, but the program takes 4 at a time.*Softmax.*give 8 of them, or 12")
             self.assertRegex(self.outputs(out, 3, code=2), r"(?m)3 samples.*Softmax.*give 4$")
 
 

@@ -11,7 +11,7 @@ func inside(shape, off, size []int) error {
 	}
 	for i, n := range shape {
 		if off[i] < 0 || size[i] < 0 || off[i] > n || size[i] > n-off[i] {
-			return fmt.Errorf("dim %d: the part %d:%d is outside the %d of the tensor", i, off[i], off[i]+size[i], n)
+			return fmt.Errorf("dim %d: the part %d:%d is outside the tensor, whose size there is %d", i, off[i], off[i]+size[i], n)
 		}
 	}
 	return nil

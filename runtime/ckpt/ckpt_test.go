@@ -255,7 +255,7 @@ func TestCommitErrors(t *testing.T) {
 		{"replica", []add{{0, "f32", box(4), box(0), box(4)}, {1, "f32", box(4), box(0), box(4)}}, "overlaps the part at [0] of shape [4] in shard 0"},
 		{"dtype", []add{{0, "f32", box(4), box(0), box(2)}, {1, "i32", box(4), box(2), box(2)}}, `tensor "w" is f32[4] on rank 0 and i32[4] on rank 1`},
 		{"shape", []add{{0, "f32", box(4), box(0), box(2)}, {1, "f32", box(5), box(2), box(2)}}, "f32[5] on rank 1"},
-		{"outside", []add{{0, "f32", box(4), box(3), box(2)}}, "dim 0: the part 3:5 is outside the 4"},
+		{"outside", []add{{0, "f32", box(4), box(3), box(2)}}, "dim 0: the part 3:5 is outside the tensor, whose size there is 4"},
 		{"dims", []add{{0, "f32", box(4), box(0, 0), box(2, 1)}}, "cannot belong"},
 		{"unknown type", []add{{0, "f99", box(4), box(0), box(4)}}, `type "f99"`},
 	} {
@@ -310,7 +310,7 @@ func TestCommitErrors(t *testing.T) {
 	dir := t.TempDir()
 	w, _ := Begin(dir, 1, 0, 2, Options{})
 	info, _ := w.CloseShard()
-	if err := w.Commit([]ShardInfo{info}, Meta{}); err == nil || !strings.Contains(err.Error(), "rank 1 of 2 gave no shard") {
+	if err := w.Commit([]ShardInfo{info}, Meta{}); err == nil || !strings.Contains(err.Error(), "rank 1 of 2 did not write its shard") {
 		t.Errorf("missing rank: %v", err)
 	}
 	w, _ = Begin(dir, 1, 0, 2, Options{})
@@ -337,7 +337,7 @@ func TestReadErrors(t *testing.T) {
 	}
 	for want, err := range map[string]error{
 		`no tensor "x"`:             c.Read("x", nil, nil, nil),
-		"is 32 bytes, there is":     c.Read("blocks.0.b", []int{0}, []int{8}, make([]byte, 31)),
+		"has 32 bytes, but there is":     c.Read("blocks.0.b", []int{0}, []int{8}, make([]byte, 31)),
 		"the part 4:9 is outside":   c.Read("blocks.0.b", []int{4}, []int{5}, make([]byte, 20)),
 		"cannot belong to a tensor": c.Read("blocks.0.b", nil, nil, make([]byte, 4)),
 	} {

@@ -15,7 +15,7 @@ import (
 // folder is removed and the previous checkpoint remains the newest.
 func (w *Writer) Commit(infos []ShardInfo, meta Meta) error {
 	if w.rank != 0 {
-		return fmt.Errorf("BUG: rank %d commits a checkpoint", w.rank)
+		return fmt.Errorf("BUG: rank %d commits a checkpoint, which only rank 0 may", w.rank)
 	}
 	err := w.finish(infos, meta)
 	if err != nil {
@@ -44,7 +44,7 @@ func (w *Writer) finish(infos []ShardInfo, meta Meta) error {
 			return fmt.Errorf("the shard of rank %d is not there (do all ranks see the same folder?): %w", i, err)
 		}
 		if st.Size() != s.Size {
-			return fmt.Errorf("%s has %d bytes, rank %d wrote %d", path, st.Size(), i, s.Size)
+			return fmt.Errorf("%s has %d bytes, but rank %d wrote %d", path, st.Size(), i, s.Size)
 		}
 		keep[s.File] = true
 	}
@@ -83,13 +83,13 @@ func (w *Writer) join(infos []ShardInfo, meta Meta) (*Index, error) {
 			return nil, fmt.Errorf("rank %d: %s", in.Rank, in.Err)
 		}
 		if in.Rank < 0 || in.Rank >= w.world || x.Shards[in.Rank].File != "" {
-			return nil, fmt.Errorf("BUG: a shard of rank %d of %d too many", in.Rank, w.world)
+			return nil, fmt.Errorf("BUG: a shard too many came from rank %d of %d", in.Rank, w.world)
 		}
 		x.Shards[in.Rank] = in.Shard
 	}
 	for rank, s := range x.Shards {
 		if s.File == "" {
-			return nil, fmt.Errorf("rank %d of %d gave no shard", rank, w.world)
+			return nil, fmt.Errorf("rank %d of %d did not write its shard", rank, w.world)
 		}
 	}
 	infos = slices.Clone(infos)

@@ -187,7 +187,7 @@ func TestIndexStaysInside(t *testing.T) {
 	for _, file := range []string{"../step-000001/shard-x", "/etc/passwd", "index.json", ""} {
 		x := &Index{Format: Format, Shards: []Shard{{File: file}}}
 		b, _ := x.encode()
-		if _, err := decode(b); err == nil || !strings.Contains(err.Error(), "is not a name for a shard") {
+		if _, err := decode(b); err == nil || !strings.Contains(err.Error(), "is not the name of a shard") {
 			t.Errorf("%q: %v", file, err)
 		}
 	}

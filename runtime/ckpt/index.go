@@ -168,7 +168,7 @@ func decode(b []byte) (*Index, error) {
 		return nil, fmt.Errorf("%w %d; this program reads %d", errVersion, version.Format, Format)
 	}
 	if got := sum(outer.Index); got != outer.CRC {
-		return nil, fmt.Errorf("checksum is %s, the file says %s", got, outer.CRC)
+		return nil, fmt.Errorf("its checksum is %s, but the file says %s", got, outer.CRC)
 	}
 	x := &Index{}
 	if err := json.Unmarshal(outer.Index, x); err != nil {
@@ -181,7 +181,7 @@ func decode(b []byte) (*Index, error) {
 func (x *Index) check() error {
 	for _, s := range x.Shards {
 		if s.File != filepath.Base(s.File) || !strings.HasPrefix(s.File, "shard-") {
-			return fmt.Errorf("%q is not a name for a shard", s.File)
+			return fmt.Errorf("%q is not the name of a shard", s.File)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.Tensors)) {
@@ -200,13 +200,13 @@ func (t *Tensor) check(shards int) error {
 		return err
 	}
 	if n, err := safetensors.ByteSize(t.DType, []int{1}); err != nil || n == 0 {
-		return fmt.Errorf("elements of type %s are not whole bytes", t.DType)
+		return fmt.Errorf("elements of type %s do not fill whole bytes", t.DType)
 	}
 	covered := 0
 	for i := range t.Parts {
 		p := &t.Parts[i]
 		if p.Shard < 0 || p.Shard >= shards {
-			return fmt.Errorf("shard %d of %d", p.Shard, shards)
+			return fmt.Errorf("a part is in shard %d, but there are %d shards", p.Shard, shards)
 		}
 		if err := inside(t.Shape, p.Offset, p.Shape); err != nil {
 			return err

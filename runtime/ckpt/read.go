@@ -73,7 +73,7 @@ func resolve(dir string) (string, error) {
 	}
 	name := strings.TrimSpace(string(text))
 	if _, ok := parseStep(name); !ok {
-		return "", corrupt(dir, filepath.Join(dir, "latest"), 1<<62, fmt.Errorf("it names %q, which is no step", name))
+		return "", corrupt(dir, filepath.Join(dir, "latest"), 1<<62, fmt.Errorf("it names %q, which is not the folder of a step", name))
 	}
 	for _, prefix := range []string{"", ".old-"} {
 		path := filepath.Join(dir, prefix+name)
@@ -205,7 +205,7 @@ func (c *Checkpoint) Read(name string, offset, shape []int, dst []byte) error {
 		err = inside(t.Shape, offset, shape)
 	}
 	if err == nil && n != len(dst) {
-		err = fmt.Errorf("%s%v is %d bytes, there is room for %d", t.DType, shape, n, len(dst))
+		err = fmt.Errorf("%s%v has %d bytes, but there is room for %d", t.DType, shape, n, len(dst))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: tensor %q: %w", c.dir, name, err)
@@ -265,11 +265,11 @@ func (c *Checkpoint) part(name string, t *Tensor, p *Part) ([]byte, string, erro
 		return nil, path, err
 	}
 	if x.Elem() != t.DType || !slices.Equal(x.Shape, p.Shape) {
-		return nil, path, fmt.Errorf("tensor %q is %s%v, the index says %s%v", k, x.Elem(), x.Shape, t.DType, p.Shape)
+		return nil, path, fmt.Errorf("tensor %q is %s%v, but the index says %s%v", k, x.Elem(), x.Shape, t.DType, p.Shape)
 	}
 	if mark := fmt.Sprint(p.Shard, "/", k); !c.checked[mark] {
 		if got := sum(x.Data); got != p.CRC {
-			return nil, path, fmt.Errorf("tensor %q has checksum %s, the index says %s", k, got, p.CRC)
+			return nil, path, fmt.Errorf("tensor %q has checksum %s, but the index says %s", k, got, p.CRC)
 		}
 		c.checked[mark] = true
 	}
@@ -287,7 +287,7 @@ func (c *Checkpoint) shard(i int, path string) (*safetensors.File, error) {
 	}
 	if n := int64(len(f.Bytes())); n != c.index.Shards[i].Size {
 		f.Close()
-		return nil, fmt.Errorf("it has %d bytes, the index says %d", n, c.index.Shards[i].Size)
+		return nil, fmt.Errorf("it has %d bytes, but the index says %d", n, c.index.Shards[i].Size)
 	}
 	c.shards[i] = f
 	return f, nil
@@ -311,7 +311,7 @@ func (c *Checkpoint) verify() (string, error) {
 			return path, err
 		}
 		if got := sum(f.Bytes()); got != s.CRC {
-			return path, fmt.Errorf("checksum is %s, the index says %s", got, s.CRC)
+			return path, fmt.Errorf("its checksum is %s, but the index says %s", got, s.CRC)
 		}
 	}
 	for _, name := range c.Names() {

@@ -95,7 +95,7 @@ func (w *Writer) Add(name, dtype string, global, offset, shape []int, data []byt
 		err = inside(global, offset, shape)
 	}
 	if err == nil && n != len(data) {
-		err = fmt.Errorf("%s%v needs %d bytes, got %d", p.DType, shape, n, len(data))
+		err = fmt.Errorf("%s%v needs %d bytes, but %d are given", p.DType, shape, n, len(data))
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: tensor %q: %w", name, err)

@@ -50,9 +50,9 @@ func TestBatchDim(t *testing.T) {
 		words  string
 		arrays []npz.Array
 	}{
-		{"may lie along dim 1 as the model has them, or along the first", []npz.Array{whole("x", 3, 3, 2), whole("target", 3, 3)}},
-		{`it is [4 4 2], input "x" wants samples of [3 2], along dim 1 or the first`, []npz.Array{whole("x", 4, 4, 2), whole("target", 4, 3)}},
-		{`array "target" has 5 samples, "x" has 4`, []npz.Array{whole("x", 3, 4, 2), whole("target", 3, 5)}},
+		{"may lie along dim 1, as in the model, or along the first", []npz.Array{whole("x", 3, 3, 2), whole("target", 3, 3)}},
+		{`its shape is [4 4 2], but input "x" needs samples of [3 2], along dim 1 or the first`, []npz.Array{whole("x", 4, 4, 2), whole("target", 4, 3)}},
+		{`array "target" has 5 samples, but "x" has 4`, []npz.Array{whole("x", 3, 4, 2), whole("target", 3, 5)}},
 	} {
 		if _, err := Open([]string{write(t, "d.npz", c.arrays...)}, in, Options{}); err == nil || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("want %q, got %v", c.words, err)

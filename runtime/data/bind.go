@@ -145,15 +145,15 @@ func (in *Input) batchDim(shape []int) (int, error) {
 	along := d > 0 && len(shape) == len(in.Shape)+1 && sameShape(slices.Delete(slices.Clone(shape), d, d+1), in.Shape)
 	switch {
 	case front && along && shape[0] != 1:
-		return 0, fmt.Errorf("it is %v, and its samples may lie along dim %d as the model has them, or along the first: leave one sample out of the file, so that the sizes tell", shape, d)
+		return 0, fmt.Errorf("its shape is %v, and its samples may lie along dim %d, as in the model, or along the first: leave one sample out of the file, so that the sizes tell", shape, d)
 	case along:
 		return d, nil
 	case front:
 		return 0, nil
 	case d > 0:
-		return 0, fmt.Errorf("it is %v, input %q wants samples of %v, along dim %d or the first", shape, in.Name, in.Shape, d)
+		return 0, fmt.Errorf("its shape is %v, but input %q needs samples of %v, along dim %d or the first", shape, in.Name, in.Shape, d)
 	}
-	return 0, fmt.Errorf("a sample is %v, input %q wants %v", shape[1:], in.Name, in.Shape)
+	return 0, fmt.Errorf("a sample has shape %v, but input %q needs %v", shape[1:], in.Name, in.Shape)
 }
 
 // find is the part that holds row i of the column; first rows ascend.

@@ -50,7 +50,7 @@ func newConverter(src string, in *Input, t *Transform) (*converter, error) {
 	case !okSrc || !okDst:
 		return nil, fmt.Errorf("there is no conversion from %s to %s", src, in.DType)
 	case !to.float && t != nil:
-		return nil, fmt.Errorf("a transform needs a float input, and this one is %s", in.DType)
+		return nil, fmt.Errorf("a transform needs a float input, but this one is %s", in.DType)
 	case !to.float && from.float:
 		return nil, fmt.Errorf("floats are never turned into integers: save the array as integers, or name another with --map %s=ARRAY", in.Name)
 	case to.float && from.float && src != in.DType && t == nil:

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Options say how files become samples. The zero value suits arrays named like the inputs.
@@ -82,7 +84,7 @@ func (d *Dataset) load(opt Options) error {
 		in := &d.inputs[i]
 		for dim, n := range in.Shape {
 			if n <= 0 {
-				return fmt.Errorf("input %q: dim %d of a sample is %d; sizes must be known", in.Name, dim, n)
+				return fmt.Errorf("input %q: dim %d of a sample is %d, but sizes must be known", in.Name, dim, n)
 			}
 		}
 		if kinds[in.DType].size == 0 {
@@ -151,18 +153,18 @@ func (d *Dataset) arrayColumn(c *column, in *Input, t *Transform) error {
 			return err
 		}
 		if len(shape) == 0 {
-			return fail("it is a single number, input %q wants one row for each sample", in.Name)
+			return fail("it is a single number, but input %q needs one row for each sample", in.Name)
 		}
 		dim, err := in.batchDim(shape)
 		switch {
 		case err != nil:
 			return fail("%v", err)
 		case dtype != "" && dtype != got:
-			return fail("it is %s, in %s it is %s", got, c.parts[0].path, dtype)
+			return fail("it is %s, but in %s it is %s", got, c.parts[0].path, dtype)
 		}
 		dtype = got
 		if c.conv, err = newConverter(got, in, t); err != nil {
-			return fail("it is %s, input %q wants %s: %v", got, in.Name, in.DType, err)
+			return fail("it is %s, but input %q needs %s: %v", got, in.Name, in.DType, err)
 		}
 		bytes, err := src.data(c.key)
 		if err != nil {
@@ -181,8 +183,8 @@ func (d *Dataset) arrayColumn(c *column, in *Input, t *Transform) error {
 	c.bytes = int64(in.size() * kinds[dtype].size)
 	c.row, c.window = c.bytes, 1
 	if d.samples >= 0 && rows != d.samples {
-		return fmt.Errorf("%s: array %q has %d samples, %q has %d",
-			strings.Join(d.files.paths, ", "), c.key, rows, d.columns[0].key, d.samples)
+		return fmt.Errorf("%s: array %q has %s, but %q has %d",
+			strings.Join(d.files.paths, ", "), c.key, printable.Count(int(rows), "sample"), d.columns[0].key, d.samples)
 	}
 	d.samples = rows
 	d.note(in, c, dtype)
@@ -204,7 +206,7 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 	for k, src := range d.files.tokens {
 		path, n := d.files.paths[k], src.count()
 		if src.dtype != d.files.tokens[0].dtype {
-			return fmt.Errorf("%s: its tokens are %s, those of %s %s; say which they are with --tokens", path, src.dtype,
+			return fmt.Errorf("%s: its tokens are %s, but those of %s are %s: say which they are with --tokens", path, src.dtype,
 				d.files.paths[0], d.files.tokens[0].dtype)
 		}
 		if n < window+extra {
@@ -217,12 +219,12 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 	dtype := d.files.tokens[0].dtype
 	var err error
 	if c.conv, err = newConverter(dtype, in, t); err != nil {
-		return fmt.Errorf("%s: tokens are %s, input %q wants %s: %v", d.files.paths[0], dtype, in.Name, in.DType, err)
+		return fmt.Errorf("%s: tokens are %s, but input %q needs %s: %v", d.files.paths[0], dtype, in.Name, in.DType, err)
 	}
 	c.row = int64(kinds[dtype].size)
 	c.bytes, c.window = c.row*window, window
 	if d.samples >= 0 && c.window != d.columns[0].window {
-		return fmt.Errorf("%s: input %q wants windows of %d tokens, input %q of %d", d.files.paths[0],
+		return fmt.Errorf("%s: input %q needs windows of %d tokens, but input %q windows of %d", d.files.paths[0],
 			in.Name, window, d.inputs[0].Name, d.columns[0].window)
 	}
 	d.samples, d.starts = samples, starts

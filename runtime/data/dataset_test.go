@@ -90,7 +90,7 @@ func TestOpenArrays(t *testing.T) {
 
 	// npy: one file an array, named like the file; a single-input model takes the single array.
 	x := write(t, "whatever.npy", bytesArray("", 5, 6))
-	if _, err = Open([]string{x}, image[:1], Options{}); err == nil || !strings.Contains(err.Error(), "a sample is [6], input \"input\" wants [1 2 3]") {
+	if _, err = Open([]string{x}, image[:1], Options{}); err == nil || !strings.Contains(err.Error(), "a sample has shape [6], but input \"input\" needs [1 2 3]") {
 		t.Errorf("[6] for [1 2 3]: %v", err)
 	}
 	x = write(t, "whatever.npy", bytesArray("", 5, 2, 3, 1))
@@ -132,11 +132,11 @@ func TestOpenErrors(t *testing.T) {
 			`d.npz: no array for input "target"; there are "input", "a", "b" (an array of another name is given with --map target=ARRAY)`},
 		{"empty", nil, Options{}, `no array for input "input", "target"; there are none`},
 		{"ambiguous", []npz.Array{img, lab, labels("y", 1, 2)}, Options{}, `no array for input "target"`},
-		{"wrong float", []npz.Array{f64, lab}, Options{}, `d.npz: array "input": it is f64, input "input" wants f32: floats of another width`},
-		{"float label", []npz.Array{img, f32}, Options{}, `array "label": it is f32, input "target" wants i64: floats are never`},
-		{"shape", []npz.Array{bytesArray("input", 2, 3, 2), lab}, Options{}, `array "input": a sample is [3 2], input "input" wants [1 2 3]`},
+		{"wrong float", []npz.Array{f64, lab}, Options{}, `d.npz: array "input": it is f64, but input "input" needs f32: floats of another width`},
+		{"float label", []npz.Array{img, f32}, Options{}, `array "label": it is f32, but input "target" needs i64: floats are never`},
+		{"shape", []npz.Array{bytesArray("input", 2, 3, 2), lab}, Options{}, `array "input": a sample has shape [3 2], but input "input" needs [1 2 3]`},
 		{"scalar", []npz.Array{{Name: "input", DType: "u8", Data: []byte{1}}, lab}, Options{}, "single number"},
-		{"counts", []npz.Array{img, labels("label", 1)}, Options{}, `array "label" has 1 samples, "input" has 2`},
+		{"counts", []npz.Array{img, labels("label", 1)}, Options{}, `array "label" has 1 sample, but "input" has 2`},
 		{"none", []npz.Array{bytesArray("input", 0, 2, 3), labels("label")}, Options{}, "no samples"},
 		{"map input", []npz.Array{img, lab}, Options{Map: map[string]string{"x": "label"}}, `no input "x" to map array "label" to; it has "input", "target"`},
 		{"map array", []npz.Array{img, lab}, Options{Map: map[string]string{"target": "q"}}, `no array "q" for input "target"; there are "input", "label"`},

@@ -12,7 +12,7 @@ import (
 func Convert(src []byte, from, to string) ([]byte, error) {
 	a, b := kinds[from], kinds[to]
 	if a.size == 0 || b.size == 0 {
-		return nil, fmt.Errorf("it is %s, the program wants %s", from, to)
+		return nil, fmt.Errorf("it is %s, but the program needs %s", from, to)
 	}
 	n := len(src) / a.size
 	out := make([]byte, n*b.size)
@@ -32,7 +32,7 @@ func Convert(src []byte, from, to string) ([]byte, error) {
 	whole := make([]int64, n)
 	for i, x := range v {
 		if x != math.Trunc(x) || x < float64(b.lo) || x > float64(b.hi) || math.Abs(x) >= 1<<63 {
-			return nil, fmt.Errorf("element %d is %v of type %s, the program wants %s", i, x, from, to)
+			return nil, fmt.Errorf("element %d is %v of type %s, but the program needs %s", i, x, from, to)
 		}
 		whole[i] = int64(x)
 	}
@@ -48,7 +48,7 @@ func convertInts(out, src []byte, from, to string) error {
 	}
 	for i, x := range v {
 		if x < b.lo || x > b.hi {
-			return fmt.Errorf("element %d is %d of type %s, the program wants %s", i, x, from, to)
+			return fmt.Errorf("element %d is %d of type %s, but the program needs %s", i, x, from, to)
 		}
 	}
 	storeInts(out, v, to)
@@ -64,7 +64,7 @@ func (t *Transform) Apply(src []byte, from string, in *Input) ([]byte, error) {
 	}
 	size, to := c.n*kinds[from].size, c.n*kinds[in.DType].size
 	if size == 0 || len(src)%size != 0 {
-		return nil, fmt.Errorf("%d bytes are no whole number of samples of %d", len(src), size)
+		return nil, fmt.Errorf("%d bytes are not a whole number of samples of %d bytes", len(src), size)
 	}
 	out := make([]byte, len(src)/size*to)
 	s := &scratch{ints: make([]int64, c.n), floats: make([]float64, c.n)}

@@ -85,16 +85,16 @@ func (d *Dataset) Loader(cfg Config) (*Loader, error) {
 	b, parts := cfg.Sampler.Batch, cfg.Ranks*cfg.Micro
 	switch {
 	case cfg.Sampler.Samples > have:
-		return nil, fmt.Errorf("BUG: the sampler has %d samples, the data set %d", cfg.Sampler.Samples, have)
+		return nil, fmt.Errorf("BUG: the sampler has %d samples, but the data set has %d", cfg.Sampler.Samples, have)
 	case cfg.Rank < 0 || cfg.Rank >= cfg.Ranks:
-		return nil, fmt.Errorf("BUG: data-parallel rank %d of %d", cfg.Rank, cfg.Ranks)
+		return nil, fmt.Errorf("BUG: there is no data-parallel rank %d of %d", cfg.Rank, cfg.Ranks)
 	case b%parts != 0:
 		return nil, fmt.Errorf("a global batch of %d samples cannot be divided evenly over %d ranks x %d micro-batches; "+
 			"one of %d can", b, cfg.Ranks, cfg.Micro, (b/parts+1)*parts)
 	case len(cfg.Unread) > 0 && len(cfg.Unread) != len(d.inputs):
-		return nil, fmt.Errorf("BUG: Unread of %d inputs, the data set has %d", len(cfg.Unread), len(d.inputs))
+		return nil, fmt.Errorf("BUG: Unread has %d entries, but the data set has %d inputs", len(cfg.Unread), len(d.inputs))
 	case cfg.Start < 0:
-		return nil, fmt.Errorf("BUG: loader starts at step %d", cfg.Start)
+		return nil, fmt.Errorf("BUG: the loader cannot start at step %d", cfg.Start)
 	}
 	l := &Loader{d: d, cfg: cfg, free: make(chan *Batch, cfg.Slots), ready: make(chan *Batch, cfg.Slots),
 		stop: make(chan struct{})}
@@ -240,7 +240,7 @@ func (l *Loader) fill(b *Batch, step int64, room *scratch) (err error) {
 func (c *column) cut(addr uintptr) error {
 	for _, p := range c.parts {
 		if start := uintptr(unsafe.Pointer(unsafe.SliceData(p.data))); addr >= start && addr < start+uintptr(len(p.data)) {
-			return fmt.Errorf("%s: became shorter, or its disk failed, while it was being read", p.path)
+			return fmt.Errorf("%s: the file became shorter, or its disk failed, while it was being read", p.path)
 		}
 	}
 	return fmt.Errorf("BUG: a fault at address %#x while array %q was read", addr, c.key)

@@ -263,7 +263,7 @@ func TestFileCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := l.Next(context.Background()); err == nil || !strings.Contains(err.Error(), "d.npz: became shorter") {
+	if _, err := l.Next(context.Background()); err == nil || !strings.Contains(err.Error(), "d.npz: the file became shorter") {
 		t.Error(err)
 	}
 }
@@ -285,7 +285,7 @@ func TestUnreadInputsHaveNoRows(t *testing.T) {
 	if got := ints(t, b.Micro(1, 0)); b.Inputs[0] != nil || !reflect.DeepEqual(got, want[0]) {
 		t.Errorf("%v, %v, want %v", b.Inputs[0], got, want[0])
 	}
-	if _, err := d.Loader(Config{Sampler: s, Unread: []bool{true}}); err == nil || !strings.Contains(err.Error(), "Unread of 1 inputs") {
+	if _, err := d.Loader(Config{Sampler: s, Unread: []bool{true}}); err == nil || !strings.Contains(err.Error(), "Unread has 1 entries") {
 		t.Error(err)
 	}
 }

@@ -90,9 +90,9 @@ func (s *Sampler) Check() error {
 	case s.Samples <= 0:
 		return fmt.Errorf("the data set has no samples")
 	case s.Batch <= 0:
-		return fmt.Errorf("a global batch of %d samples is not possible", s.Batch)
+		return fmt.Errorf("a global batch must have at least 1 sample, not %d", s.Batch)
 	case s.Steps() == 0:
-		return fmt.Errorf("%d samples do not fill one global batch of %d, and the last batch is dropped", s.epoch(), s.Batch)
+		return fmt.Errorf("%d samples do not fill one global batch of %d, and a batch that is not full is left out (--drop-last)", s.epoch(), s.Batch)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func ParseTransform(s string) (Transform, error) {
 			list = append(list, v)
 		}
 		if len(list) > 1 && wide > 1 && len(list) != wide {
-			return Transform{}, fmt.Errorf("transform %q: lists of %d and of %d numbers", s, wide, len(list))
+			return Transform{}, fmt.Errorf("transform %q: its lists have %d and %d numbers, but must be equally long", s, wide, len(list))
 		}
 		wide = max(wide, len(list))
 		part[key] = list
@@ -94,7 +94,7 @@ func quotient(s string) (float64, error) {
 func (t *Transform) check(in *Input) error {
 	for _, list := range [][]float64{t.Scale, t.Shift} {
 		if n := len(list); n > 1 && (len(in.Shape) == 0 || in.Shape[0] != n) {
-			return fmt.Errorf("the transform has %d channels, a sample is %v", n, in.Shape)
+			return fmt.Errorf("the transform has %d channels, but a sample has shape %v", n, in.Shape)
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func Symbol(lib uintptr, name string) uintptr {
 func Bind(lib uintptr, f any, name string) error {
 	at := Symbol(lib, name)
 	if at == 0 {
-		return fmt.Errorf("the library has no %s: it is too old", name)
+		return fmt.Errorf("the library is too old: it lacks %s", name)
 	}
 	purego.RegisterFunc(f, at)
 	return nil

@@ -20,7 +20,7 @@ type Arena struct {
 // them. It fails when the system refuses that much address space.
 func New(size int) (*Arena, error) {
 	if size < 0 {
-		return nil, fmt.Errorf("BUG: an arena of %d bytes", size)
+		return nil, fmt.Errorf("BUG: an arena cannot have %d bytes", size)
 	}
 	if size == 0 {
 		return &Arena{}, nil

@@ -110,7 +110,7 @@ func (f *File) has(name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: no array %q; there are %q", f.path, name, f.names)
+	return fmt.Errorf("%s: there is no array %q; there are %q", f.path, name, f.names)
 }
 
 // Header returns the description of the array name without reading its data.
@@ -138,7 +138,7 @@ func (f *File) Header(name string) (*Header, error) {
 // fits checks that a file or member of total bytes is what the header describes.
 func (h *Header) fits(total uint64) error {
 	if have := int64(total) - int64(h.Offset); have != int64(h.Bytes()) {
-		return fmt.Errorf("header says %s%v, %d bytes of data; the file has %d", h.DType, h.Shape, h.Bytes(), have)
+		return fmt.Errorf("its header says %s%v, which takes %d bytes, but the file has %d", h.DType, h.Shape, h.Bytes(), have)
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (f *File) open(zf *zip.File) (io.Reader, *Header, error) {
 	case zf.CompressedSize64 > uint64(len(f.m.Data)):
 		return nil, nil, fmt.Errorf("the member claims %d bytes of a file of %d", zf.CompressedSize64, len(f.m.Data))
 	case zf.Method == zip.Store && size != zf.CompressedSize64:
-		return nil, nil, fmt.Errorf("a stored member claims %d bytes in %d", size, zf.CompressedSize64)
+		return nil, nil, fmt.Errorf("a stored member claims %d bytes, but has %d", size, zf.CompressedSize64)
 	case size > zf.CompressedSize64*maxRatio:
 		return nil, nil, fmt.Errorf("the member claims %d bytes, more than %d deflated ones can hold", size, zf.CompressedSize64)
 	}
@@ -233,7 +233,7 @@ func (f *File) view(zf *zip.File, h *Header) ([]byte, error) {
 	}
 	all := f.m.Data[off : off+int64(zf.UncompressedSize64)]
 	if got := crc32.ChecksumIEEE(all); got != zf.CRC32 {
-		return nil, fmt.Errorf("checksum is %08x, the archive says %08x: the file is damaged", got, zf.CRC32)
+		return nil, fmt.Errorf("its checksum is %08x, but the archive says %08x: the file is damaged", got, zf.CRC32)
 	}
 	return all[h.Offset:], nil
 }
@@ -263,7 +263,7 @@ func (f *File) inflate(zf *zip.File) ([]byte, error) {
 	// The checksum is compared when the reader meets the end.
 	if n, err := io.ReadFull(r, make([]byte, 1)); err != io.EOF {
 		if n != 0 {
-			err = fmt.Errorf("more data than the archive says")
+			err = fmt.Errorf("the data are longer than the archive says")
 		}
 		return nil, fmt.Errorf("inflating: %w: the file is damaged", err)
 	}

@@ -191,7 +191,7 @@ func TestRoundTrip(t *testing.T) {
 		f.Close()
 	}
 	bad := Array{Name: "x", DType: "f32", Shape: []int{2}, Data: make([]byte, 4)}
-	if err := WriteNpy(&bytes.Buffer{}, &bad); err == nil || !strings.Contains(err.Error(), "needs 8 bytes, got 4") {
+	if err := WriteNpy(&bytes.Buffer{}, &bad); err == nil || !strings.Contains(err.Error(), "needs 8 bytes, but 4 are given") {
 		t.Errorf("wrong size: %v", err)
 	}
 	bad.DType = "bf16"
@@ -222,7 +222,7 @@ func TestBadHeaders(t *testing.T) {
 		{"fine", npy(good, 8), ""},
 		{"python 2", npy(strings.Replace(good, "(2,)", "(2L,)", 1), 8), ""},
 		{"no comma", npy("{\"shape\":(2),'fortran_order':False,'descr':'<f4'}", 8), ""},
-		{"cut short", npy(good, 7), "header says f32[2], 8 bytes of data; the file has 7"},
+		{"cut short", npy(good, 7), "its header says f32[2], which takes 8 bytes, but the file has 7"},
 		{"too long", npy(good, 9), "the file has 9"},
 		{"only magic", []byte(magic), "too few"},
 		{"version", []byte(magic + "\x04\x00\x00\x00\x00\x00"), "npy version 4.0"},
@@ -230,7 +230,7 @@ func TestBadHeaders(t *testing.T) {
 		{"2 GB header", []byte(magic + "\x02\x00\xff\xff\xff\x7fxxxx"), "at most"},
 		{"huge shape", npy(strings.Replace(good, "(2,)", "(4611686018427387904, 4)", 1), 8), "overflows"},
 		{"beyond int64", npy(strings.Replace(good, "(2,)", "(99999999999999999999,)", 1), 8), "does not fit in 64 bits"},
-		{"claims much", npy(strings.Replace(good, "(2,)", "(1000000000000,)", 1), 8), "4000000000000 bytes of data"},
+		{"claims much", npy(strings.Replace(good, "(2,)", "(1000000000000,)", 1), 8), "takes 4000000000000 bytes"},
 		{"negative", npy(strings.Replace(good, "(2,)", "(-2,)", 1), 8), "non-negative"},
 		{"missing key", npy("{'descr': '<f4', 'shape': (2,)}", 8), `"fortran_order" is missing`},
 		{"key twice", npy("{'descr': '<f4', 'descr': '<f4'}", 8), "twice"},

@@ -29,7 +29,7 @@ func npyHeader(a *Array) ([]byte, error) {
 		shape.WriteString(strconv.Itoa(d) + ", ")
 	}
 	if want != len(a.Data) {
-		return nil, fmt.Errorf("array %q: %s%v needs %d bytes, got %d", a.Name, a.DType, a.Shape, want, len(a.Data))
+		return nil, fmt.Errorf("array %q: %s%v needs %d bytes, but %d are given", a.Name, a.DType, a.Shape, want, len(a.Data))
 	}
 	dims := strings.TrimSuffix(shape.String(), " ")
 	if len(a.Shape) != 1 {

@@ -89,7 +89,7 @@ func open(files []string) (*Library, error) {
 		}
 		faults = append(faults, err)
 	}
-	return nil, fmt.Errorf("no NVRTC: %w", errors.Join(faults...))
+	return nil, fmt.Errorf("NVRTC cannot be loaded: %w", errors.Join(faults...))
 }
 
 func load(file string) (*Library, error) {

@@ -134,7 +134,7 @@ func (f *File) Metadata() map[string]string { return f.meta }
 func (f *File) Tensor(name string) (Tensor, error) {
 	i, ok := f.index[name]
 	if !ok {
-		return Tensor{}, fmt.Errorf("%s: no tensor %q among its %d", f.path, name, len(f.tensors))
+		return Tensor{}, fmt.Errorf("%s: there is no tensor %q among its %d", f.path, name, len(f.tensors))
 	}
 	return f.tensors[i], nil
 }
@@ -256,7 +256,7 @@ func (e *entry) check(name string, size int64) (span, error) {
 	shape := make([]int, len(*e.Shape))
 	for i, d := range *e.Shape {
 		if shape[i] = int(d); int64(shape[i]) != d {
-			return span{}, fmt.Errorf("dim %d, %d, is more than this machine can address", i, d)
+			return span{}, fmt.Errorf("dim %d has size %d, more than this machine can address", i, d)
 		}
 	}
 	want, err := ByteSize(*e.DType, shape)
@@ -271,7 +271,7 @@ func (e *entry) check(name string, size int64) (span, error) {
 		return span{}, fmt.Errorf("data_offsets %v are outside the %d bytes of data", off, size)
 	}
 	if off[1]-off[0] != int64(want) {
-		return span{}, fmt.Errorf("%s%v needs %d bytes, data_offsets %v have %d", *e.DType, shape, want, off, off[1]-off[0])
+		return span{}, fmt.Errorf("%s%v needs %d bytes, but data_offsets %v span %d", *e.DType, shape, want, off, off[1]-off[0])
 	}
 	return span{Tensor: Tensor{Name: name, DType: *e.DType, Shape: shape}, from: off[0], to: off[1]}, nil
 }

@@ -45,7 +45,7 @@ func TestReadTorch(t *testing.T) {
 	if f.Metadata()["format"] != "pt" {
 		t.Errorf("metadata %v", f.Metadata())
 	}
-	if _, err := f.Tensor("x"); err == nil || !strings.Contains(err.Error(), `torch.safetensors: no tensor "x"`) {
+	if _, err := f.Tensor("x"); err == nil || !strings.Contains(err.Error(), `torch.safetensors: there is no tensor "x"`) {
 		t.Errorf("missing tensor: %v", err)
 	}
 	// Writing the same tensors again, in whatever order, gives what reads back equal.
@@ -98,10 +98,10 @@ func TestWriteDeterministic(t *testing.T) {
 		t.Errorf("empty file: %v", err)
 	}
 	for want, bad := range map[string][]Tensor{
-		"occurs twice":         {c, c},
-		"needs 8 bytes, got 4": {{Name: "x", DType: "F32", Shape: []int{2}, Data: make([]byte, 4)}},
-		"not one of":           {{Name: "x", DType: "f99"}},
-		"does not allow":       {{Name: "__metadata__", DType: "u8", Shape: []int{0}}},
+		"occurs twice":                   {c, c},
+		"needs 8 bytes, but 4 are given": {{Name: "x", DType: "F32", Shape: []int{2}, Data: make([]byte, 4)}},
+		"not one of":                     {{Name: "x", DType: "f99"}},
+		"does not allow":                 {{Name: "__metadata__", DType: "u8", Shape: []int{0}}},
 	} {
 		if err := Write(&bytes.Buffer{}, bad, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -140,7 +140,7 @@ func TestBadFiles(t *testing.T) {
 		{"overlap", file(swap("[8,9]", "[7,8]"), 8), "overlap"},
 		{"gap", file(swap("[8,9]", "[9,10]"), 10), "belong to no tensor"},
 		{"dtype", file(swap("U8", "U9"), 9), `unknown dtype "U9"`},
-		{"size", file(swap("[2]", "[3]"), 9), "F32[3] needs 12 bytes, data_offsets [0 8] have 8"},
+		{"size", file(swap("[2]", "[3]"), 9), "F32[3] needs 12 bytes, but data_offsets [0 8] span 8"},
 		{"negative dim", file(swap("[2]", "[-2]"), 9), "negative"},
 		{"overflow", file(swap("[2]", "[4611686018427387904,4]"), 9), "overflows"},
 		{"backwards", file(swap("[0,8]", "[8,0]"), 9), "outside"},

@@ -34,7 +34,7 @@ func layout(tensors []Tensor, meta map[string]string) ([]*Tensor, []byte, error)
 		case seen[t.Name]:
 			return nil, nil, fmt.Errorf("tensor %q occurs twice", t.Name)
 		case want != len(t.Data):
-			return nil, nil, fmt.Errorf("tensor %q: %s%v needs %d bytes, got %d", t.Name, t.DType, t.Shape, want, len(t.Data))
+			return nil, nil, fmt.Errorf("tensor %q: %s%v needs %d bytes, but %d are given", t.Name, t.DType, t.Shape, want, len(t.Data))
 		}
 		seen[t.Name] = true
 		order[i] = t

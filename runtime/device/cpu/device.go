@@ -142,7 +142,7 @@ func (s *stream) Query() (bool, error) { return true, nil }
 func (s *stream) Sync() error { return nil }
 
 // errGraph is why nothing is recorded here: a call costs no more than to play it back would.
-var errGraph = errors.New("the processor itself records no graphs")
+var errGraph = errors.New("the CPU cannot record graphs")
 
 // Capture implements device.Stream.
 func (s *stream) Capture() error { return errGraph }

@@ -94,7 +94,7 @@ func openBlas() (*blas, error) {
 	}
 	lib, err := dynlib.Open(blasVariable, names...)
 	if err != nil {
-		return nil, fmt.Errorf("no cuBLASLt: %w", err)
+		return nil, fmt.Errorf("cuBLASLt cannot be loaded: %w", err)
 	}
 	b, err := bindBlas(lib)
 	if err != nil {
@@ -111,7 +111,7 @@ func bindBlas(lib uintptr) (*blas, error) {
 	b := &blas{}
 	for i, name := range blasNames {
 		if b.fn[i] = dynlib.Symbol(lib, name); b.fn[i] == 0 {
-			return nil, fmt.Errorf("cuBLASLt has no %s: it is too old", name)
+			return nil, fmt.Errorf("cuBLASLt is too old: it lacks %s", name)
 		}
 	}
 	b.version = int(dynlib.Call(b.fn[blasVersion]))

@@ -272,7 +272,7 @@ func TestErrors(t *testing.T) {
 	opened(t, 8192)
 	code := kernels(t)
 	_, err := Open(&device.Code{Kernels: names, Images: code.Images[:1]}, device.Options{})
-	if want := "no such arch: the program has kernels for sm_90, device 0 (gtc stand-in 0) is sm_90: compile with --arch"; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := "the program has kernels for sm_90 only, but device 0 (gtc stand-in 0) is sm_90: compile with --arch"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Error(err)
 	}
 	newer := *code

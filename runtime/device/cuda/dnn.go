@@ -82,12 +82,12 @@ func openDnn() (*dnn, error) {
 	}
 	lib, err := dynlib.Open(dnnVariable, names...)
 	if err != nil {
-		return nil, fmt.Errorf("no cuDNN: %w", err)
+		return nil, fmt.Errorf("cuDNN cannot be loaded: %w", err)
 	}
 	n := &dnn{}
 	for i, name := range dnnNames {
 		if n.fn[i] = dynlib.Symbol(lib, name); n.fn[i] == 0 {
-			return nil, fmt.Errorf("cuDNN has no %s", name)
+			return nil, fmt.Errorf("cuDNN lacks %s", name)
 		}
 	}
 	n.version = int(dynlib.Call(n.fn[dnnVersion]))

@@ -57,7 +57,7 @@ func (d *Device) load(code *device.Code, log func(string, ...any)) error {
 func (d *Device) loadUnit(u *abi.Unit, arch string) error {
 	data := u.Data
 	if len(data) == 0 {
-		return fmt.Errorf("BUG: kernels for %s of no bytes", arch)
+		return fmt.Errorf("BUG: the kernels for %s are empty", arch)
 	}
 	if !bytes.HasPrefix(data, []byte("\x7fELF")) { // PTX is a C string
 		data = append(data[:len(data):len(data)], 0)
@@ -69,7 +69,7 @@ func (d *Device) loadUnit(u *abi.Unit, arch string) error {
 	d.modules = append(d.modules, module)
 	for _, k := range u.Kernels {
 		if k < 0 || k >= len(d.names) {
-			return fmt.Errorf("BUG: kernel %d of %d", k, len(d.names))
+			return fmt.Errorf("BUG: there is no kernel %d of %d", k, len(d.names))
 		}
 		if d.kernels[k], err = d.drv.Function(module, d.names[k]); err != nil {
 			return d.during("finding kernel "+d.names[k], err)
@@ -84,7 +84,7 @@ func (d *Device) unsuited(code *device.Code) error {
 	for _, i := range code.Images {
 		have = append(have, i.Arch)
 	}
-	return fmt.Errorf("no such arch: the program has kernels for %s, device %d (%s) is %s: compile with --arch %s",
+	return fmt.Errorf("the program has kernels for %s only, but device %d (%s) is %s: compile with --arch %s",
 		strings.Join(have, ", "), d.info.Number, d.info.Name, d.info.Arch, d.info.Arch)
 }
 

@@ -41,7 +41,7 @@ func (d *Device) Prepare(t *device.Task) (device.Work, error) {
 		return w, err
 	}
 	if len(own) == 0 && t.Launches == nil {
-		return nil, fmt.Errorf("this call needs a library of NVIDIA's that is not here: %s", missing(t))
+		return nil, fmt.Errorf("this call needs a library of NVIDIA that is missing: %s", missing(t))
 	}
 	for i := range own {
 		l, err := d.launch(&own[i], t.Status)
@@ -67,7 +67,7 @@ func missing(t *device.Task) string {
 // launch prepares one launch.
 func (d *Device) launch(a *abi.Launch, status int) (*launch, error) {
 	if a.Kernel < 0 || a.Kernel >= len(d.kernels) {
-		return nil, fmt.Errorf("BUG: kernel %d of %d", a.Kernel, len(d.kernels))
+		return nil, fmt.Errorf("BUG: there is no kernel %d of %d", a.Kernel, len(d.kernels))
 	}
 	name := d.names[a.Kernel]
 	l := &launch{kernel: d.kernels[a.Kernel], grid: a.Grid, block: a.Block, shared: a.Shared}
@@ -97,7 +97,7 @@ func (d *Device) launch(a *abi.Launch, status int) (*launch, error) {
 		case at >= 0 && at <= d.size:
 			l.values[i] = d.Address(at)
 		default:
-			return nil, fmt.Errorf("BUG: argument %d of kernel %s is %d, of an arena of %d", i, name, at, d.size)
+			return nil, fmt.Errorf("BUG: argument %d of kernel %s is at %d, outside the arena of %d bytes", i, name, at, d.size)
 		}
 		l.params[i] = unsafe.Pointer(&l.values[i])
 	}
@@ -111,7 +111,7 @@ func (d *Device) allow(l *launch, name string) error {
 		return nil
 	}
 	if l.shared > d.sharedMax {
-		return fmt.Errorf("kernel %s needs %d bytes of shared memory for a block, device %d (%s) has %d", name, l.shared, d.info.Number, d.info.Name, d.sharedMax)
+		return fmt.Errorf("kernel %s needs %d bytes of shared memory for a block, but device %d (%s) has %d", name, l.shared, d.info.Number, d.info.Name, d.sharedMax)
 	}
 	const maxDynamicShared = 8 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 	if err := d.drv.Call(driver.FuncSetAttribute, l.kernel, maxDynamicShared, uintptr(l.shared)); err != nil {

@@ -111,7 +111,7 @@ const standIn = "gtcStandIn"
 var Open = sync.OnceValues(func() (*Driver, error) {
 	lib, err := dynlib.Open(Variable, "libcuda.so.1", "libcuda.so")
 	if err != nil {
-		return nil, fmt.Errorf("no NVIDIA driver: libcuda.so.1 cannot be loaded: %w (%s can name its file; a program of gtc compile --arch host needs none)", err, Variable)
+		return nil, fmt.Errorf("no NVIDIA driver: libcuda.so.1 cannot be loaded: %w (set %s to its file if it lies elsewhere; a program of gtc compile --arch host needs none)", err, Variable)
 	}
 	return start(lib)
 })
@@ -143,7 +143,7 @@ func start(lib uintptr) (*Driver, error) {
 		return nil, err
 	}
 	if n == 0 {
-		return nil, errors.New("there is no GPU that the NVIDIA driver shows (CUDA_VISIBLE_DEVICES chooses among them)")
+		return nil, errors.New("the NVIDIA driver shows no GPU (does CUDA_VISIBLE_DEVICES hide them?)")
 	}
 	var version int32
 	if d.at[DriverGetVersion] != 0 && d.Call(DriverGetVersion, uintptr(unsafe.Pointer(&version))) == nil {
@@ -157,7 +157,7 @@ func start(lib uintptr) (*Driver, error) {
 //go:uintptrescapes
 func (d *Driver) Call(f Func, args ...uintptr) error {
 	if d.at[f] == 0 {
-		return fmt.Errorf("the NVIDIA driver has no %s: it is too old", symbols[f])
+		return fmt.Errorf("the NVIDIA driver is too old: it lacks %s", symbols[f])
 	}
 	if code := dynlib.Call(d.at[f], args...); code != 0 {
 		return d.failure(f, code)

@@ -123,7 +123,7 @@ func TestInitFrom(t *testing.T) {
 	m.fails(t, dir, "--init-from and --resume=PATH exclude each other", "--data", data, "--init-from", from, "--resume="+from)
 	m.dim = 6
 	dir, data = m.folder(t, 50)
-	m.fails(t, dir, `"w" is f32[5] there, this program has f32[6]; "mean" is f32[5] there`, "--data", data, "--init-from", from)
+	m.fails(t, dir, `"w" is f32[5] there, but f32[6] in this program; "mean" is f32[5] there`, "--data", data, "--init-from", from)
 }
 
 // weightsOf are the weights of the newest checkpoint in a folder.
@@ -155,13 +155,13 @@ func TestResetData(t *testing.T) {
 	m := newToy()
 	m.batch, m.dp = 4, 2
 	base := []string{"--data", data, "--json", "--log-every", "1"}
-	for _, want := range []string{"in batches of 8, this program takes 4", "--reset-data goes on with its weights, optimizer state and step"} {
+	for _, want := range []string{"in batches of 8, but this program takes 4", "--reset-data goes on with its weights, optimizer state and step"} {
 		m.fails(t, dir, want, append(base, "--resume", "--steps", "12")...)
 	}
-	old.fails(t, dir, "in the order shuffle=true random=false drop-last=false, now it is shuffle=false", append(base, "--resume", "--steps", "12", "--shuffle=false")...)
+	old.fails(t, dir, "in the order shuffle=true random=false drop-last=false, but now it is shuffle=false", append(base, "--resume", "--steps", "12", "--shuffle=false")...)
 	old.fails(t, dir, "--reset-data needs --resume", append(base, "--reset-data")...)
 	_, fewer := old.folder(t, 30)
-	old.fails(t, dir, "on 50 samples, --data has 30", "--data", fewer, "--resume")
+	old.fails(t, dir, "on 50 samples, but --data has 30", "--data", fewer, "--resume")
 
 	got := events(t, m.ok(t, dir, append(base, "--resume", "--reset-data", "--seed", "3", "--steps", "40", "--checkpoint-dir", filepath.Join(dir, "checkpoints"))...).out, "step")
 	if len(got) != 31 || got[0]["step"] != 10.0 {

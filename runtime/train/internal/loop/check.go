@@ -135,7 +135,7 @@ func readBatch(path string, feed *machine.Feeder, opt *data.Options) ([]npz.Arra
 		}
 		i := slices.IndexFunc(names, func(n string) bool { return slices.Contains(f.Names(), n) })
 		if i < 0 {
-			return nil, fmt.Errorf("%s: no array for input %q: there are %s", path, t.Name, strings.Join(f.Names(), ", "))
+			return nil, fmt.Errorf("%s: there is no array for input %q; there are %s", path, t.Name, strings.Join(f.Names(), ", "))
 		}
 		a, err := f.Read(names[i])
 		if err != nil {
@@ -177,7 +177,7 @@ func known(inputs []*abi.Tensor, opt *data.Options) error {
 func transformed(a *npz.Array, t *abi.Tensor, rows int, tr *data.Transform) (npz.Array, error) {
 	out := npz.Array{Name: a.Name, DType: t.DType, Shape: slices.Clone(a.Shape)}
 	if len(t.Dims) == 0 || t.Dims[0]%rows != 0 {
-		return out, fmt.Errorf("--transform needs an input with samples, and %q is %s%v", t.Name, t.DType, t.Dims)
+		return out, fmt.Errorf("--transform needs an input with samples, but %q is %s%v", t.Name, t.DType, t.Dims)
 	}
 	in := data.Input{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Dims)}
 	if in.Shape[0] /= rows; in.Shape[0] == 1 {

@@ -99,7 +99,7 @@ func (c *collector) lists() ([][]part, error) {
 	ranks := make([][]part, len(texts))
 	for r, text := range texts {
 		if err := json.Unmarshal(text, &ranks[r]); err != nil {
-			return nil, fmt.Errorf("BUG: what rank %d says of its results: %w", r, err)
+			return nil, fmt.Errorf("BUG: the message of rank %d about its results: %w", r, err)
 		}
 	}
 	ranks[c.s.Plan.Rank] = c.parts

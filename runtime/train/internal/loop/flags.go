@@ -127,7 +127,7 @@ func (c choice) String() string {
 }
 func (c choice) Set(s string) error {
 	if !slices.Contains(c.words, s) {
-		return fmt.Errorf("want %s", strings.Join(c.words, " or "))
+		return fmt.Errorf("must be %s", strings.Join(c.words, " or "))
 	}
 	*c.value = s
 	return nil
@@ -168,7 +168,7 @@ func (c *config) dataFlags(fs *flag.FlagSet) {
 	fs.Func("map", "read an input from an array of another name: `INPUT=ARRAY`, may be repeated", func(s string) error {
 		name, key, ok := strings.Cut(s, "=")
 		if !ok || name == "" || key == "" {
-			return errors.New("want INPUT=ARRAY")
+			return errors.New("must be INPUT=ARRAY")
 		}
 		c.opt.Map[name] = key
 		return nil
@@ -176,7 +176,7 @@ func (c *config) dataFlags(fs *flag.FlagSet) {
 	fs.Func("transform", "scale an input: `INPUT=scale=1/255,mean=M,std=S` (lists A:B:C for channels) or INPUT=identity", func(s string) error {
 		name, spec, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
-			return errors.New("want INPUT=scale=1/255,mean=M,std=S")
+			return errors.New("must be INPUT=scale=1/255,mean=M,std=S, or INPUT=identity")
 		}
 		t, err := data.ParseTransform(spec)
 		c.opt.Transforms[name] = t

@@ -66,14 +66,14 @@ func (p *forward) count() error {
 		}
 		each := t.Dims[0] / p.feed.Rows
 		if a.Shape[0]%each != 0 {
-			return fmt.Errorf("array %q is %v, which is no whole number of samples of %d rows", a.Name, a.Shape, each)
+			return fmt.Errorf("array %q has shape %v, which is not a whole number of samples of %d rows", a.Name, a.Shape, each)
 		}
 		p.rows[i] = each
 		switch n := a.Shape[0] / each; {
 		case p.samples < 0:
 			p.samples, first = n, a.Name
 		case p.samples != n:
-			return fmt.Errorf("array %q has %d samples, %q has %d", first, p.samples, a.Name, n)
+			return fmt.Errorf("array %q has %d samples, but %q has %d", first, p.samples, a.Name, n)
 		}
 	}
 	switch {
@@ -88,11 +88,11 @@ func (p *forward) count() error {
 		if full == 0 {
 			give = fmt.Sprintf("give %d", p.size)
 		}
-		return fmt.Errorf("there are %d samples, the program takes %d at a time, and samples that fill up the last of these would count: %s; %s",
+		return fmt.Errorf("there are %d samples, but the program takes %d at a time, and samples that fill up the last of these would count: %s; %s",
 			p.samples, p.size, why, give)
 	}
 	if i := slices.Index(p.rows, 0); i >= 0 && p.samples != p.size {
-		return fmt.Errorf("there are %d samples, the program takes %d at a time, and input %q cannot be cut into those: give %d samples",
+		return fmt.Errorf("there are %d samples, but the program takes %d at a time, and input %q cannot be cut into those: give %d samples",
 			p.samples, p.size, p.feed.Inputs[i].Name, p.size)
 	}
 	return nil

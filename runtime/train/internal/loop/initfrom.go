@@ -90,7 +90,7 @@ func (s *session) fits(from weightSource) error {
 			case !ok:
 				wrong = append(wrong, fmt.Sprintf("%q is missing", t.Name))
 			case dtype != stored(t.DType) || !slices.Equal(shape, want):
-				wrong = append(wrong, fmt.Sprintf("%q is %s%v there, this program has %s%v", t.Name, dtype, shape, t.DType, want))
+				wrong = append(wrong, fmt.Sprintf("%q is %s%v there, but %s%v in this program", t.Name, dtype, shape, t.DType, want))
 			}
 		}
 	}
@@ -104,12 +104,12 @@ func (s *session) fits(from weightSource) error {
 	if len(wrong) > 0 {
 		text := fmt.Sprintf("%s does not fit: %s", from.where(), several(wrong, "; "))
 		if len(more) > 0 {
-			text += "; it has, and this program has not: " + several(more, ", ")
+			text += "; it has tensors that this program does not have: " + several(more, ", ")
 		}
 		return errors.New(text)
 	}
 	if len(more) > 0 {
-		s.rep.Note("%s has tensors that this program has not: %s", from.where(), several(more, ", "))
+		s.rep.Note("%s has tensors that this program does not have: %s", from.where(), several(more, ", "))
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (s *session) sameFrozen(from weightSource, t *abi.Tensor) error {
 		return err
 	}
 	if !bytes.Equal(here, there) {
-		return fmt.Errorf("%q is frozen in this program, which keeps what it was compiled with, and has other values there: compile from a model with those (gtc export)", t.Name)
+		return fmt.Errorf("%q is frozen in this program, which keeps the values that it was compiled with, but has other values there: compile a model that has those (gtc export writes it)", t.Name)
 	}
 	return nil
 }
@@ -158,12 +158,12 @@ func openWeights(path string) (weightSource, error) {
 		return nil, err
 	}
 	if strings.HasSuffix(path, ".onnx") {
-		return nil, fmt.Errorf("%s is a model: the weights of a program's own are compiled in (gtc compile); it is a folder of checkpoints, or a .safetensors file", path)
+		return nil, fmt.Errorf("%s is a model, whose weights gtc compile puts into the program: --init-from needs a folder of checkpoints or a .safetensors file", path)
 	}
 	if !st.IsDir() {
 		f, err := safetensors.Open(path)
 		if err != nil {
-			return nil, fmt.Errorf("it is a folder of checkpoints, or a .safetensors file: %w", err)
+			return nil, fmt.Errorf("it must be a folder of checkpoints or a .safetensors file: %w", err)
 		}
 		return &weightFile{f}, nil
 	}

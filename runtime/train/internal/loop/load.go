@@ -49,7 +49,7 @@ func (s *session) loadWeights() error {
 			return ranks.Usage(err)
 		}
 		if w.Elem() != stored(t.DType) || !slices.Equal(w.Shape, s.Plan.InFiles(t)) {
-			return ranks.Usagef("%s: %q is %s%v, the program wants %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, s.Plan.InFiles(t))
+			return ranks.Usagef("%s: %q is %s%v, but the program needs %s%v: compile again", file.Path(), t.Init, w.Elem(), w.Shape, t.DType, s.Plan.InFiles(t))
 		}
 		if err := s.put(t, w.Data); err != nil {
 			return err

@@ -88,11 +88,11 @@ func (t *trainer) prepareLocal() error {
 		return nil
 	}
 	if l.average = t.m.Funcs[program.FuncAverage]; l.average == nil {
-		return fmt.Errorf("BUG: local SGD without @%s", program.FuncAverage)
+		return fmt.Errorf("BUG: local SGD needs @%s, which the program does not have", program.FuncAverage)
 	}
 	if l.after > 0 {
 		if l.local = t.m.Funcs[program.FuncLocal]; l.local == nil {
-			return fmt.Errorf("BUG: local SGD after %d steps without @%s", l.after, program.FuncLocal)
+			return fmt.Errorf("BUG: local SGD after %d steps needs @%s, which the program does not have", l.after, program.FuncLocal)
 		}
 	}
 	return nil

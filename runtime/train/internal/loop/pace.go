@@ -286,7 +286,7 @@ func (p *pacer) fetch() error {
 		r := &p.inputs[i]
 		rows, parts := r.All(b), program.PartOf(r.Tensor, t.feed.Calls-1)+1
 		if len(rows) != parts*r.Tensor.Bytes {
-			return fmt.Errorf("BUG: a batch has %d bytes of %q, the program reads %d times %d", len(rows), r.Tensor.Name, parts, r.Tensor.Bytes)
+			return fmt.Errorf("BUG: a batch has %d bytes of %q, but the program reads %d times %d", len(rows), r.Tensor.Name, parts, r.Tensor.Bytes)
 		}
 		if err == nil {
 			err = p.copies.Upload(m.Behind.Inbox[r.Tensor], rows)

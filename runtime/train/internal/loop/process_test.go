@@ -128,11 +128,11 @@ func TestALauncherOfAnotherSizeIsRefused(t *testing.T) {
 	m := newToy()
 	dir, data := m.folder(t, 50)
 	_, stderr, err := launchToy(t, "1 1 1 0", 2, "--dir", dir, "--data", data)
-	if launch.ExitCode(err) != ranks.ExitUsage || !strings.Contains(stderr, "compiled for one rank, the launcher started 2") {
+	if launch.ExitCode(err) != ranks.ExitUsage || !strings.Contains(stderr, "compiled for one rank, but the launcher started 2") {
 		t.Errorf("%v\n%s", err, stderr)
 	}
 	_, stderr, err = launchToy(t, "2 1 1 0", 3, "--dir", dir, "--data", data)
-	if launch.ExitCode(err) != ranks.ExitUsage || !strings.Contains(stderr, "compiled for 2 ranks, the launcher started 3") {
+	if launch.ExitCode(err) != ranks.ExitUsage || !strings.Contains(stderr, "compiled for 2 ranks, but the launcher started 3") {
 		t.Errorf("%v\n%s", err, stderr)
 	}
 }
@@ -242,7 +242,7 @@ func TestLauncherOfOne(t *testing.T) {
 	c := exec.Command(exe, "--dir", dir, "--data", data, "--timeout", "20s")
 	c.Env = append(os.Environ(), "GTC_TOY=2 1 0 0 0", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0")
 	out, _ := c.CombinedOutput()
-	if c.ProcessState.ExitCode() != ranks.ExitUsage || !strings.Contains(string(out), "compiled for 2 ranks, the launcher started 1 (WORLD_SIZE)") {
+	if c.ProcessState.ExitCode() != ranks.ExitUsage || !strings.Contains(string(out), "compiled for 2 ranks, but the launcher started 1 (WORLD_SIZE)") {
 		t.Errorf("exit code %d: %s", c.ProcessState.ExitCode(), out)
 	}
 }

@@ -219,7 +219,7 @@ func TestAskedForNCCL(t *testing.T) {
 	}
 	t.Setenv("GTC_COMM", "nccl")
 	o := m.onFake(t, dir, nil, func(_ int, d *fake) { d.library = "other" }, "--data", data, "--steps", "3", "--checkpoint-dir=none")
-	if !o.exits(ranks.ExitUsage) || !strings.Contains(o.err, "collectives by NCCL were asked for (--comm, GTC_COMM): fake has no memory that they work on") {
+	if !o.exits(ranks.ExitUsage) || !strings.Contains(o.err, "collectives by NCCL were asked for (--comm, GTC_COMM), but fake has no memory that they work on") {
 		t.Errorf("of another device: exit codes %v\n%s", o.code, o.err)
 	}
 }

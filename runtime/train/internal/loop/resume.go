@@ -35,7 +35,7 @@ func (s *session) resume(t *trainer) error {
 	}
 	for r, step := range steps {
 		if string(step) != string(steps[0]) {
-			return ranks.Usagef("--resume: rank 0 found step %s, rank %d step %s: all ranks must see the same checkpoints", steps[0], r, step)
+			return ranks.Usagef("--resume: rank 0 found step %s, but rank %d step %s: all ranks must see the same checkpoints", steps[0], r, step)
 		}
 	}
 	return nil
@@ -125,7 +125,7 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 			return err
 		}
 		if !done {
-			return fmt.Errorf("%q is %s%v there, this program has %s%v%s", x.Name, have.DType, have.Shape, x.DType, s.Plan.Kept(x), s.otherModel(c))
+			return fmt.Errorf("%q is %s%v there, but %s%v in this program%s", x.Name, have.DType, have.Shape, x.DType, s.Plan.Kept(x), s.otherModel(c))
 		}
 		told["what each rank had for itself ("+kindOf(x.Name)+"): its values "+note] = true
 	}
@@ -212,7 +212,7 @@ func (t *trainer) earlier() {
 // compatible makes sure that going on repeats and skips no sample, and notes what else differs.
 func (t *trainer) compatible(step int64, m *ckpt.Meta) error {
 	if m.Optimizer.Name != t.Plan.Train.Optimizer {
-		return fmt.Errorf("its optimizer state is of %s, this program uses %s: --init-from begins anew with its weights alone", m.Optimizer.Name, t.Plan.Train.Optimizer)
+		return fmt.Errorf("its optimizer state is that of %s, but this program uses %s: --init-from begins anew with its weights alone", m.Optimizer.Name, t.Plan.Train.Optimizer)
 	}
 	if err := t.place(step, m); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (t *trainer) compatible(step int64, m *ckpt.Meta) error {
 			was, is = rateSchedule(was), rateSchedule(is)
 		}
 		if was != is && !layout[k] {
-			t.rep.Note("the checkpoint was made with --%s %s, this program with %s", k, or(was, "left to its default"), or(is, "the default"))
+			t.rep.Note("the checkpoint was made with --%s %s, but this program with %s", k, or(was, "left to its default"), or(is, "the default"))
 		}
 	}
 	return nil
@@ -258,11 +258,11 @@ func (t *trainer) place(step int64, m *ckpt.Meta) error {
 	why := ""
 	switch order := m.User[metaOrder]; {
 	case m.Data.Batch != t.Plan.Train.Batch:
-		why = fmt.Sprintf("in batches of %d, this program takes %d", m.Data.Batch, t.Plan.Train.Batch)
+		why = fmt.Sprintf("in batches of %d, but this program takes %d", m.Data.Batch, t.Plan.Train.Batch)
 	case m.Data.Samples != t.sampler.Samples:
-		why = fmt.Sprintf("on %d samples, --data has %d (with the same --window and --tokens?)", m.Data.Samples, t.sampler.Samples)
+		why = fmt.Sprintf("on %d samples, but --data has %d (with the same --window and --tokens?)", m.Data.Samples, t.sampler.Samples)
 	case order != "" && order != t.order():
-		why = fmt.Sprintf("with samples in the order %s, now it is %s", order, t.order())
+		why = fmt.Sprintf("with samples in the order %s, but now it is %s", order, t.order())
 	}
 	if why != "" {
 		return fmt.Errorf("it was trained %s: its place in the data would be lost; --reset-data goes on with its weights, optimizer state and step, and begins the data anew", why)

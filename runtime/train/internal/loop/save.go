@@ -153,7 +153,7 @@ func (s *session) gatherInfos(info ckpt.ShardInfo) ([]ckpt.ShardInfo, error) {
 	infos := make([]ckpt.ShardInfo, len(parts))
 	for i, p := range parts {
 		if err := json.Unmarshal(p, &infos[i]); err != nil {
-			return nil, fmt.Errorf("BUG: what rank %d says of its shard: %w", i, err)
+			return nil, fmt.Errorf("BUG: the message of rank %d about its shard: %w", i, err)
 		}
 	}
 	return infos, nil

@@ -401,7 +401,7 @@ func TestNotesOnWhatDiffers(t *testing.T) {
 	}
 	m.lr, m.sum = "0.05", "food"
 	o = m.ok(t, dir, "--data", data, "--steps", "5", "--resume")
-	for _, want := range []string{"made with --lr 0.001, this program with 0.05", "from another ONNX file (sha256 feed, now food)"} {
+	for _, want := range []string{"made with --lr 0.001, but this program with 0.05", "from another ONNX file (sha256 feed, now food)"} {
 		if !strings.Contains(o.err, want) {
 			t.Errorf("no %q in %s", want, o.err)
 		}
@@ -414,7 +414,7 @@ func TestNotesOnWhatDiffers(t *testing.T) {
 	larger.dim, larger.sum = 6, "wood"
 	dir6, data6 := larger.folder(t, 50)
 	o = larger.job(t, dir6, nil, nil, "--data", data6, "--resume="+filepath.Join(dir, "checkpoints"))
-	if want := `"w" is f32[5] there, this program has f32[6] (made from the ONNX file of sha256`; !o.exits(ranks.ExitUsage) || !strings.Contains(o.err, want) {
+	if want := `"w" is f32[5] there, but f32[6] in this program (made from the ONNX file of sha256`; !o.exits(ranks.ExitUsage) || !strings.Contains(o.err, want) {
 		t.Errorf("no %q in %s", want, o.err)
 	}
 }

@@ -25,7 +25,7 @@ func (m *Machine) prepareComm(s *Step, c *program.Comm) error {
 	dt, ok := commType(c.DType)
 	op, ok2 := reduceOps[c.Op]
 	if !ok || !ok2 {
-		return fmt.Errorf("BUG: %s of %s by %q", c.Kind, c.DType, c.Op)
+		return fmt.Errorf("BUG: %s cannot combine %s by %q", c.Kind, c.DType, c.Op)
 	}
 	s.dtype, s.op, s.stream = dt, op, g.stream
 	s.site = comm.Site{Collective: c.Kind, Tensor: c.Tensor, Loc: c.Loc}

@@ -104,7 +104,7 @@ func (d *Feeder) bind(functions []*Function) error {
 					continue
 				}
 				if r.input < 0 || t.Role != "input" && t.Role != "target" && !program.IsWhole(t) {
-					return fmt.Errorf("BUG: @%s reads %q of role %q from the data", f.Name, name, t.Role)
+					return fmt.Errorf("BUG: @%s reads %q, whose role is %q, from the data", f.Name, name, t.Role)
 				}
 				d.Unread[r.input] = false
 			}

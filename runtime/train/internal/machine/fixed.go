@@ -28,7 +28,7 @@ func (d *Feeder) Fixed(batch []npz.Array, f *Function, micro int) error {
 			dims, from[0] = slices.Concat(a.Shape[:1], dims[1:]), (x.DP()*d.Calls+micro)*t.Dims[0]
 		}
 		if !slices.Equal(squeeze(a.Shape), squeeze(dims)) {
-			return fmt.Errorf("array %q is %v, input %q of the whole batch is %v", a.Name, a.Shape, t.Name, dims)
+			return fmt.Errorf("array %q has shape %v, but input %q of the whole batch has %v", a.Name, a.Shape, t.Name, dims)
 		}
 		err := d.m.Fill(t, func(b []byte) error {
 			program.CopyBox(program.Region{Data: b, Dims: t.Dims}, program.Region{Data: a.Data, Dims: dims, At: from}, t.Dims, program.ElemSize(t.DType))
@@ -59,7 +59,7 @@ func (d *Feeder) Front(a *npz.Array, t *abi.Tensor) (*npz.Array, error) {
 	case n == len(sample)+1 && slices.Equal(a.Shape[1:], sample):
 		return a, nil
 	}
-	return nil, fmt.Errorf("is %v, input %q wants samples of %v along dim %d", a.Shape, t.Name, sample, dim)
+	return nil, fmt.Errorf("has shape %v, but input %q needs samples of %v along dim %d", a.Shape, t.Name, sample, dim)
 }
 
 // ones sets the sample weights that f reads to 1.

@@ -192,7 +192,7 @@ func (m *Machine) prepareAll(p *program.Program) error {
 	}
 	for _, a := range m.Plan.Prog.Actions {
 		if used[a.Func] == nil {
-			return fmt.Errorf("BUG: the schedule has @%s, which the program has not", a.Func)
+			return fmt.Errorf("BUG: the schedule has @%s, which the program does not have", a.Func)
 		}
 		used[a.Func][a.Slot] = true
 	}
@@ -230,7 +230,7 @@ func (m *Machine) prepare(name string, calls []program.Call, copies []program.Co
 		s.Call = &calls[i]
 		for _, w := range s.Call.Wait {
 			if w < 0 || w >= i || f.Steps[w].Call.Comm == nil {
-				return nil, fmt.Errorf("BUG: call %d, %s, waits for call %d, which is no earlier collective", i, s.Call.Name, w)
+				return nil, fmt.Errorf("BUG: call %d, %s, waits for call %d, which is not an earlier collective", i, s.Call.Name, w)
 			}
 			if f.Steps[w].stream != nil {
 				s.Waits = append(s.Waits, w)
@@ -242,7 +242,7 @@ func (m *Machine) prepare(name string, calls []program.Call, copies []program.Co
 			}
 		}
 		if kernel := s.Call.Kernel(); kernel == (s.Call.Comm != nil) {
-			return nil, fmt.Errorf("BUG: %s is not one of a kernel and a collective", s.Call.Name)
+			return nil, fmt.Errorf("BUG: %s must be either a kernel or a collective", s.Call.Name)
 		} else if kernel {
 			err = m.prepareKernel(f, s)
 		} else if err = m.prepareComm(s, s.Call.Comm); err != nil {

@@ -138,8 +138,8 @@ func TestDamagedProgramsAreFoundBeforeTheyRun(t *testing.T) {
 		"which mesh [dp=1] does not": {Comm: &program.Comm{Kind: "all_reduce", Axis: "tp", DType: "f32"}},
 		"no collective":              {Comm: &program.Comm{Kind: "all_to_none", Axis: "dp", DType: "f32"}},
 		"by \"xor\"":                 {Comm: &program.Comm{Kind: "all_reduce", Axis: "dp", DType: "f32", Op: "xor"}},
-		"not one of":                 {},
-		"no earlier collective":      {Run: ok, Wait: []int{0}},
+		"must be either":             {},
+		"not an earlier collective":  {Run: ok, Wait: []int{0}},
 		"writes 100 bytes":           {Run: ok, Out: []program.Span{{Offset: 4000, Bytes: 100}}},
 		"slice of":                   {Comm: &program.Comm{Kind: "shard_slice", Axis: "dp", Bytes: 64, Outer: 2, Stride: 4096}},
 	} {

@@ -199,7 +199,7 @@ func (m *Machine) Until(done func() (bool, error)) error {
 			}
 			if p := m.patience; p > 0 && time.Since(begin) > p {
 				m.failed.Store(true)
-				return fmt.Errorf("the device has waited %v for other ranks (--timeout, GTC_TIMEOUT)", p)
+				return fmt.Errorf("the device has waited %v for other ranks, as long as --timeout (GTC_TIMEOUT) allows", p)
 			}
 		}
 		time.Sleep(20 * time.Microsecond)

@@ -42,10 +42,10 @@ func Read(p *Program, rank int) (*Plan, error) {
 		return nil, fmt.Errorf("BUG: the plan in this program is damaged: %w", err)
 	}
 	if x.Version != abi.Version {
-		return nil, fmt.Errorf("this program was compiled for version %d of the run-time, this is version %d: compile again", x.Version, abi.Version)
+		return nil, fmt.Errorf("this program was compiled for version %d of the run-time, but this is version %d: compile again", x.Version, abi.Version)
 	}
 	if p.Index < 0 || p.Index >= len(x.Programs) || rank < 0 || rank >= max(x.Ranks, 1) {
-		return nil, fmt.Errorf("BUG: program %d of %d, rank %d of %d", p.Index, len(x.Programs), rank, x.Ranks)
+		return nil, fmt.Errorf("BUG: there is no program %d of %d for rank %d of %d", p.Index, len(x.Programs), rank, x.Ranks)
 	}
 	x.Ranks, x.Train.DP = max(x.Ranks, 1), max(x.Train.DP, 1)
 	x.Train.Microbatches, x.Train.Tokens = max(x.Train.Microbatches, 1), max(x.Train.Tokens, 1)
@@ -53,7 +53,7 @@ func Read(p *Program, rank int) (*Plan, error) {
 		x.Grid.Axes = append(x.Grid.Axes, mesh.Axis{Name: a.Name, Size: a.Size})
 	}
 	if x.Grid.Ranks() != x.Ranks {
-		return nil, fmt.Errorf("BUG: mesh %s has %d ranks, the plan %d", x.Grid, x.Grid.Ranks(), x.Ranks)
+		return nil, fmt.Errorf("BUG: mesh %s has %d ranks, but the plan has %d", x.Grid, x.Grid.Ranks(), x.Ranks)
 	}
 	x.Stages = 1
 	for _, k := range x.RankProgram {
@@ -61,7 +61,7 @@ func Read(p *Program, rank int) (*Plan, error) {
 	}
 	x.first = p.Index - p.Index%x.Stages
 	if x.first+x.Stages > len(x.Programs) || len(x.RankProgram) > 0 && x.first+x.RankProgram[rank] != p.Index {
-		return nil, fmt.Errorf("BUG: rank %d runs program %d, the plan has %v of %d", rank, p.Index, x.RankProgram, len(x.Programs))
+		return nil, fmt.Errorf("BUG: rank %d runs program %d, but the plan gives the ranks programs %v of %d", rank, p.Index, x.RankProgram, len(x.Programs))
 	}
 	x.Prog = &x.Programs[p.Index]
 	for i := range x.Prog.Tensors {
@@ -82,7 +82,7 @@ func Read(p *Program, rank int) (*Plan, error) {
 	}
 	for i := range x.Train.Data {
 		if t := &x.Train.Data[i]; elemSizes[t.DType] == 0 {
-			return nil, fmt.Errorf("BUG: input %q of type %q", t.Name, t.DType)
+			return nil, fmt.Errorf("BUG: input %q has type %q, which does not exist", t.Name, t.DType)
 		}
 	}
 	return x, x.schedule()
@@ -143,7 +143,7 @@ func (x *Plan) Pairs() ([][2]int, error) {
 				continue
 			}
 			if c.Axis != StageAxis || c.Peer == k || c.Peer < 0 || c.Peer >= x.Grid.Size(StageAxis) {
-				return nil, fmt.Errorf("BUG: stage %d has a %s with %d on axis %s of mesh %s", k, c.Kind, c.Peer, c.Axis, x.Grid)
+				return nil, fmt.Errorf("BUG: stage %d has a %s with rank %d on axis %s of mesh %s, which has no such rank", k, c.Kind, c.Peer, c.Axis, x.Grid)
 			}
 			if pair := [2]int{min(k, c.Peer), max(k, c.Peer)}; !slices.Contains(list, pair) {
 				list = append(list, pair)

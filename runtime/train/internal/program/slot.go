@@ -27,12 +27,12 @@ func (x *Plan) schedule() error {
 	}
 	for i, a := range p.Actions {
 		if x.Funcs[a.Func] == nil || a.Micro < 0 || a.Micro >= x.Train.Microbatches || a.Slot < 0 || a.Slot >= max(p.Slots, 1) {
-			return fmt.Errorf("BUG: action %d is @%s of micro-batch %d in slot %d: there are %d micro-batches and %d slots", i, a.Func, a.Micro, a.Slot,
+			return fmt.Errorf("BUG: action %d is @%s of micro-batch %d in slot %d, but there are %d micro-batches and %d slots", i, a.Func, a.Micro, a.Slot,
 				x.Train.Microbatches, p.Slots)
 		}
 	}
 	if n := len(p.Actions); n > 0 && p.Actions[n-1].Func != FuncStep {
-		return fmt.Errorf("BUG: the schedule ends with @%s, not @%s", p.Actions[n-1].Func, FuncStep)
+		return fmt.Errorf("BUG: the schedule ends with @%s, not with @%s", p.Actions[n-1].Func, FuncStep)
 	}
 	return nil
 }

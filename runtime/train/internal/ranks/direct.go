@@ -35,7 +35,7 @@ func (j *Job) OnDevices(net *Network, dev device.Device) error {
 	}
 	if j.transport != comm.TransportAuto && j.transport != dev.Info().Library {
 		if _, err := comm.OnDevices(j.transport); err == nil {
-			return Usagef("collectives by %s were asked for (--comm, GTC_COMM): %s has no memory that they work on", strings.ToUpper(j.transport), dev.Info().Name)
+			return Usagef("collectives by %s were asked for (--comm, GTC_COMM), but %s has no memory that they work on", strings.ToUpper(j.transport), dev.Info().Name)
 		}
 		return nil
 	}

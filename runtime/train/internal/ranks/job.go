@@ -50,7 +50,7 @@ func (j *Job) Join(o *Joining) (local int, err error) {
 	}
 	if x.Ranks == 1 {
 		if opt.World > 1 {
-			return 0, Usagef("this program was compiled for one rank, the launcher started %d: compile with --dp %d", opt.World, opt.World)
+			return 0, Usagef("this program was compiled for one rank, but the launcher started %d: compile with --dp %d", opt.World, opt.World)
 		}
 		return 1, nil
 	}
@@ -69,7 +69,7 @@ func (j *Job) Join(o *Joining) (local int, err error) {
 		}
 	}
 	if opt.World != x.Ranks {
-		return 0, Usagef("this program was compiled for %d ranks, the launcher started %d (WORLD_SIZE)", x.Ranks, opt.World)
+		return 0, Usagef("this program was compiled for %d ranks, but the launcher started %d (WORLD_SIZE)", x.Ranks, opt.World)
 	}
 	if opt.Rank != x.Rank {
 		return 0, Alone(Usagef("this is the program of rank %d, but the launcher says that it is rank %d", x.Rank, opt.Rank))

@@ -46,7 +46,7 @@ func WhoAmI(programs []*program.Program, name string, getenv func(string) string
 	if s := getenv(abi.ProgramVariable); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 || n*stages+program >= len(programs) {
-			return 0, 0, fmt.Errorf("%s=%q is none of %d programs", abi.ProgramVariable, s, len(programs)/stages)
+			return 0, 0, fmt.Errorf("%s is %q, but must be the number of a program, from 0 to %d", abi.ProgramVariable, s, len(programs)/stages-1)
 		}
 		program += n * stages
 	}

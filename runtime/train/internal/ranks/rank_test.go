@@ -31,7 +31,7 @@ func TestARankKnowsItsNumber(t *testing.T) {
 		{name: "ranks", want: "which of 4 ranks this is"},
 		{name: "rank-x", env: "RANK=1", want: "which of 4 ranks this is"},
 		{name: "rank-1", env: "RANK=2 WORLD_SIZE=4", want: "the program of rank 1, but the launcher says that it is rank 2"},
-		{name: "rank-0", env: "GTC_PROGRAM=2", want: `GTC_PROGRAM="2" is none of 2 programs`},
+		{name: "rank-0", env: "GTC_PROGRAM=2", want: `GTC_PROGRAM is "2", but must be the number of a program, from 0 to 1`},
 	} {
 		env := map[string]string{}
 		for _, kv := range strings.Fields(c.env) {

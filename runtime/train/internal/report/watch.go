@@ -56,7 +56,7 @@ func NewWatcher(getenv func(string) string, rank int, out io.Writer) (*Watcher, 
 		}
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 {
-			return nil, ranks.Usagef("%s must be a number, not %q: 0 is off, 1 and more is on", name, s)
+			return nil, ranks.Usagef("%s must be a number, not %q: 0 turns it off, 1 and more on", name, s)
 		}
 		*v = n
 	}
