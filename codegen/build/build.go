@@ -136,7 +136,7 @@ var made = regexp.MustCompile(`^(cmd|bin|source|vendor|go\.mod|weights\.safetens
 
 func clear(dir string) error {
 	if dir == "" { // what is written to would be the folder that the process happens to be in, whatever is there
-		return errors.New("--out names no folder")
+		return errors.New("--out must name a folder")
 	}
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {

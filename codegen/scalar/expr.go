@@ -19,7 +19,7 @@ func Expr(k *kir.Kernel, n int, fastMath bool) (string, error) {
 	}
 	f := kir.Lookup(in.Op)
 	if f == nil || len(in.Args) != f.Args {
-		return "", fmt.Errorf("no C for scalar operation %q", in.Op)
+		return "", fmt.Errorf("BUG: there is no C for scalar operation %q", in.Op)
 	}
 	var args []string
 	for _, a := range in.Args {
@@ -38,7 +38,7 @@ func Expr(k *kir.Kernel, n int, fastMath bool) (string, error) {
 	}
 	s := function(f, t, fastMath, args)
 	if s == "" {
-		return "", fmt.Errorf("no C for %q of %s", in.Op, t)
+		return "", fmt.Errorf("BUG: there is no C for %q of %s", in.Op, t)
 	}
 	return s, nil
 }

@@ -94,7 +94,7 @@ func (j *judge) compare(c *pass.Context, p pass.Pass, had pass.Prop, now []inter
 	for _, f := range j.before[0].Module.Funcs {
 		g := now[0].Module.Func(f.Name)
 		if g == nil {
-			return fmt.Errorf("@%s is gone", f.Name)
+			return fmt.Errorf("@%s does not exist any more", f.Name)
 		}
 		if err := sameResults(f, g, had&^j.have&pass.HasGrad != 0); err != nil {
 			return err
@@ -126,7 +126,7 @@ func differ(want, got *ir.Array, funcs ...*ir.Func) error {
 		n += x * x
 	}
 	if d, n = math.Sqrt(d), math.Sqrt(n); !(d <= halfTolerance*max(n, 1e-3)) {
-		return fmt.Errorf("differs by %.3g in norm, its own is %.3g", d, n)
+		return fmt.Errorf("differs by %.3g in norm, and is itself %.3g", d, n)
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func bind(o *compiler.Options, ref *npz.File) error {
 		}
 		h, err := ref.Header(key)
 		if err != nil {
-			return compiler.Input(fmt.Errorf("%s: no array for input %q: %w", ref.Path(), in.Name, err))
+			return compiler.Input(fmt.Errorf("%s: there is no array for input %q: %w", ref.Path(), in.Name, err))
 		}
 		if t := in.Type.GetTensorType(); t != nil && t.Shape == nil {
 			shapes[in.Name] = h.Shape

@@ -252,7 +252,7 @@ func (w *whole) input(m mesh.Mesh, v *ir.Value, name string) (*ir.Array, error) 
 	}
 	i := slices.IndexFunc(names, func(n string) bool { return has(w.ref, n) })
 	if i < 0 {
-		return nil, compiler.Input(fmt.Errorf("%s: no array for input %q", w.ref.Path(), name))
+		return nil, compiler.Input(fmt.Errorf("%s: there is no array for input %q", w.ref.Path(), name))
 	}
 	x, shape, err := read(w.ref, names[i])
 	if err != nil {

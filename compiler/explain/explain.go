@@ -58,7 +58,7 @@ func Value(w io.Writer, res *compiler.Result, name string) error {
 	case found:
 		return nil
 	case said:
-		fmt.Fprintf(w, "%%%s is no value of the finished program: a pass replaced or dropped it\n", name)
+		fmt.Fprintf(w, "%%%s is not a value of the finished program: a pass replaced or dropped it\n", name)
 		return nil
 	}
 	err = fmt.Errorf("the program has no value %%%s", name)

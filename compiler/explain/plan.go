@@ -128,7 +128,7 @@ func (p *ProgramPlan) total() {
 // Print writes the plan for people.
 func (p *Plan) Print(w io.Writer) {
 	if p.Ranks < 2 {
-		fmt.Fprintln(w, "one rank: it talks to nobody")
+		fmt.Fprintln(w, "one rank: it sends and receives nothing")
 		return
 	}
 	for _, l := range p.Links {

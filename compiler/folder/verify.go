@@ -92,7 +92,7 @@ func (f *Folder) verifyPackage(name string) ([]string, error) {
 	faults = append(faults, changed...)
 	code, err := readCode(name, files)
 	if err != nil {
-		return append(faults, fmt.Sprintf("%s is no Go package: %v", name, err)), nil
+		return append(faults, fmt.Sprintf("%s is not a Go package: %v", name, err)), nil
 	}
 	var programs []int
 	for i := range f.Manifest.Programs {

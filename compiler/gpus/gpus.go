@@ -72,7 +72,7 @@ func Read(lib nvml.Interface) (*Report, error) {
 	switch r := lib.Init(); r {
 	case nvml.SUCCESS:
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return nil, fmt.Errorf("%w: no NVIDIA driver: libnvidia-ml.so.1 cannot be loaded (%s can name its file)", ErrNone, Variable)
+		return nil, fmt.Errorf("%w: no NVIDIA driver: libnvidia-ml.so.1 cannot be loaded (set %s to its file if it lies elsewhere)", ErrNone, Variable)
 	case nvml.ERROR_DRIVER_NOT_LOADED:
 		return nil, fmt.Errorf("%w: the NVIDIA driver is installed but not loaded (modprobe nvidia)", ErrNone)
 	default:

@@ -80,7 +80,7 @@ func TestRead(t *testing.T) {
 
 func TestNone(t *testing.T) {
 	for want, lib := range map[string]nvml.Interface{
-		"no GPU: no NVIDIA driver: libnvidia-ml.so.1 cannot be loaded (GTC_NVML_LIB can name its file)": library(nvml.ERROR_LIBRARY_NOT_FOUND, 0),
+		"no GPU: no NVIDIA driver: libnvidia-ml.so.1 cannot be loaded (set GTC_NVML_LIB to its file if it lies elsewhere)": library(nvml.ERROR_LIBRARY_NOT_FOUND, 0),
 		"no GPU: the NVIDIA driver is installed but not loaded":                                         library(nvml.ERROR_DRIVER_NOT_LOADED, 0),
 		"no GPU: the NVIDIA driver does not start: it is out of order":                                  library(nvml.ERROR_UNKNOWN, 0),
 		"no GPU: the NVIDIA driver shows none":                                                          library(nvml.SUCCESS, 0),

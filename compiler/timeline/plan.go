@@ -83,7 +83,7 @@ func ofStages(plan *abi.Manifest, stages int) ([]*abi.Program, error) {
 	for i := range programs {
 		k := plan.RankProgram[n/stages*i]
 		if k < 0 || k >= len(plan.Programs) {
-			return nil, fmt.Errorf("rank %d runs program %d of %d (gtc verify checks a folder)", n/stages*i, k, len(plan.Programs))
+			return nil, fmt.Errorf("rank %d runs program %d, but there are %d (gtc verify checks a folder)", n/stages*i, k, len(plan.Programs))
 		}
 		programs[i] = &plan.Programs[k]
 	}

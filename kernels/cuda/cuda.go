@@ -76,7 +76,7 @@ func Native(name string, types []dtype.DType) bool {
 func Lower(c Call) (*Plan, error) {
 	t, ok := templates[c.Name]
 	if !ok {
-		return nil, fmt.Errorf("the CUDA target has no kernel %q yet", c.Name)
+		return nil, fmt.Errorf("the CUDA target has no kernel %q", c.Name)
 	}
 	if !t.native(c.Types) {
 		return nil, fmt.Errorf("BUG: template %s of the CUDA target is called with %v", c.Name, c.Types)

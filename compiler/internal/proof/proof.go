@@ -131,7 +131,7 @@ func check(plan *abi.Manifest, symmetry bool) (*Report, error) {
 	rep := &Report{Ranks: plan.Ranks, Programs: len(plan.Programs)}
 	each := slices.Max(plan.RankProgram) + 1
 	if len(plan.Programs)%each != 0 {
-		return nil, fmt.Errorf("%d programs for ranks that use %d", len(plan.Programs), each)
+		return nil, fmt.Errorf("there are %d programs, but the ranks use %d", len(plan.Programs), each)
 	}
 	for i := range j.programs {
 		if err := j.static(j.programs[i]); err != nil {
@@ -193,15 +193,15 @@ func newJob(plan *abi.Manifest) (*job, error) {
 	j := &job{plan: plan, numbers: map[string]int{}}
 	for _, a := range plan.Mesh {
 		if a.Size < 1 || j.axis(a.Name) >= 0 {
-			return nil, fmt.Errorf("the mesh has an axis %q of size %d, or twice", a.Name, a.Size)
+			return nil, fmt.Errorf("the mesh has axis %q twice, or with size %d", a.Name, a.Size)
 		}
 		j.mesh.Axes = append(j.mesh.Axes, mesh.Axis{Name: a.Name, Size: a.Size})
 	}
 	if n := j.mesh.Ranks(); n != plan.Ranks || len(plan.RankProgram) != n {
-		return nil, fmt.Errorf("mesh %s has %d ranks, the plan %d, and programs for %d", j.mesh, n, plan.Ranks, len(plan.RankProgram))
+		return nil, fmt.Errorf("mesh %s has %d ranks, but the plan has %d, and programs for %d", j.mesh, n, plan.Ranks, len(plan.RankProgram))
 	}
 	if n := plan.Train.Microbatches; n < 0 || n > maxMicros {
-		return nil, fmt.Errorf("a step of %d micro-batches", n)
+		return nil, fmt.Errorf("a step has %d micro-batches, but must have at least 1", n)
 	}
 	for i := range plan.Programs {
 		p := &program{&plan.Programs[i], map[string][]op{}}
@@ -219,7 +219,7 @@ func newJob(plan *abi.Manifest) (*job, error) {
 	}
 	for r, p := range plan.RankProgram {
 		if p < 0 || p >= len(plan.Programs) {
-			return nil, fmt.Errorf("rank %d runs program %d of %d", r, p, len(plan.Programs))
+			return nil, fmt.Errorf("rank %d runs program %d, but there are %d", r, p, len(plan.Programs))
 		}
 	}
 	return j, nil

@@ -306,12 +306,12 @@ func TestErrors(t *testing.T) {
 		"never received": {ranks(dp2, list(to("send", "dp", 1, "a")), nil),
 			"rank 0 sends rank 1 send over dp to 1 of f32, 8 bytes (a), in @step at m.py:1, micro-batch 0, which it never receives"},
 		"other message": {ranks(dp2, list(to("send", "dp", 1, "a")), list(to("recv", "dp", 0, "b"))),
-			"rank 1 receives from rank 0 recv over dp from 0 of f32, 8 bytes (b), in @step at m.py:1, micro-batch 0; what comes is send over dp to 1 of f32, 8 bytes (a), in @step at m.py:1, micro-batch 0"},
+			"rank 1 receives from rank 0 recv over dp from 0 of f32, 8 bytes (b), in @step at m.py:1, micro-batch 0, but what comes is send over dp to 1 of f32, 8 bytes (a), in @step at m.py:1, micro-batch 0"},
 		"itself": {ranks(dp2, list(to("send", "dp", 0, "a")), nil), "rank 0 sends to itself"},
 		"order only": {ranks(square, list(at("dp", "w"), at("tp", "h")), list(at("dp", "w"), at("tp", "h")), list(at("dp", "w"), at("tp", "h")), list(at("dp", "w"), at("tp", "g"))),
 			"collective 0 over tp differs: rank 2 issues"},
 		"axis": {ranks(dp2, list(at("tp", "w")), list(at("tp", "w"))), `the mesh [dp=2] has no axis "tp"`},
-		"mesh": {&abi.Manifest{Mesh: dp2, Ranks: 3, RankProgram: []int{0, 0, 0}}, "mesh [dp=2] has 2 ranks, the plan 3"},
+		"mesh": {&abi.Manifest{Mesh: dp2, Ranks: 3, RankProgram: []int{0, 0, 0}}, "mesh [dp=2] has 2 ranks, but the plan has 3"},
 	} {
 		if _, err := Check(c.m); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v\nwant %s", name, err, c.want)

@@ -186,7 +186,7 @@ func (s *simulation) receive(a *actor, o *op, now abi.Action) (bool, error) {
 	}
 	m := q[0]
 	if m.op.is != o.is || m.micro != now.Micro {
-		return false, fmt.Errorf("rank %d receives from rank %d %s, micro-batch %d; what comes is %s, micro-batch %d",
+		return false, fmt.Errorf("rank %d receives from rank %d %s, micro-batch %d, but what comes is %s, micro-batch %d",
 			a.rank, m.by, tell(o.Collective), now.Micro, tell(m.op.Collective), m.micro)
 	}
 	s.queues[key], m.received = q[1:], true

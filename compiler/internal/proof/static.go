@@ -29,7 +29,7 @@ func (j *job) staticOp(o *op) error {
 	}
 	n := j.mesh.Axes[o.axis].Size
 	if o.Bytes < 0 || o.DType == "" || len(o.Tensors) == 0 {
-		return fmt.Errorf("%d bytes of type %q, %d tensors", o.Bytes, o.DType, len(o.Tensors))
+		return fmt.Errorf("it has %d bytes of type %q and %d tensors, which is not possible", o.Bytes, o.DType, len(o.Tensors))
 	}
 	if o.do != doMeet {
 		if o.Op != "" {
@@ -47,7 +47,7 @@ func (j *job) staticOp(o *op) error {
 	case needsOp != (o.Op != ""):
 		return fmt.Errorf("it has the operator %q", o.Op)
 	case (o.Kind == "all_gather" || o.Kind == "all_to_all") && o.Bytes%n != 0:
-		return fmt.Errorf("%d bytes do not divide among %d ranks", o.Bytes, n)
+		return fmt.Errorf("%d bytes cannot be divided among %d ranks", o.Bytes, n)
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (j *job) schedule(p *program) error {
 	if p.Actions == nil {
 		if _, step := p.funcs[stepFunc]; step && j.plan.Train.Microbatches > 1 {
 			if _, micro := p.funcs[microFunc]; !micro {
-				return fmt.Errorf("%d micro-batches, and no function @micro", j.plan.Train.Microbatches)
+				return fmt.Errorf("there are %d micro-batches, but no function @micro", j.plan.Train.Microbatches)
 			}
 		}
 		return nil
@@ -75,10 +75,10 @@ func (j *job) schedule(p *program) error {
 	}
 	for i, a := range p.Actions {
 		if _, ok := p.funcs[a.Func]; !ok {
-			return fmt.Errorf("action %d calls @%s, which it does not have", i, a.Func)
+			return fmt.Errorf("action %d calls @%s, which the program does not have", i, a.Func)
 		}
 		if a.Slot < 0 || a.Slot >= max(1, p.Slots) {
-			return fmt.Errorf("action %d, @%s of micro-batch %d, works on slot %d of %d", i, a.Func, a.Micro, a.Slot, p.Slots)
+			return fmt.Errorf("action %d, @%s of micro-batch %d, works on slot %d, but there is room for %d", i, a.Func, a.Micro, a.Slot, p.Slots)
 		}
 		if a.Func == stepFunc {
 			if i != len(p.Actions)-1 || a.Slot != 0 {
@@ -109,7 +109,7 @@ func (p *program) merged(i int) error {
 	name := func(f string, micro int) string { return fmt.Sprintf("%s%s.%d", mergePrefix, f, trailingOnes(micro)) }
 	if strings.HasPrefix(a.Func, mergePrefix) {
 		if i == 0 || p.Actions[i-1].Micro != a.Micro || a.Func != name(p.Actions[i-1].Func, a.Micro) || a.Slot != 0 {
-			return fmt.Errorf("@%s of micro-batch %d does not follow what it merges, or not as many levels as are complete", a.Func, a.Micro)
+			return fmt.Errorf("@%s of micro-batch %d does not follow the sums that it merges, or merges another number of levels than are complete", a.Func, a.Micro)
 		}
 		return nil
 	}
@@ -142,7 +142,7 @@ func chunkOf(name string) string {
 func (s *slots) take(name string, p pair, slot int) error {
 	what, _, _ := strings.Cut(name, ".")
 	if k := s.next[name]; k != p.micro {
-		return fmt.Errorf("@%s of micro-batch %d comes where %d is next", name, p.micro, k)
+		return fmt.Errorf("@%s of micro-batch %d comes where micro-batch %d is next", name, p.micro, k)
 	}
 	s.next[name]++
 	if name == microFunc { // accumulation without stages
@@ -180,7 +180,7 @@ func trailingOnes(n int) int {
 // whole checks that nothing is missing.
 func (s *slots) whole(p *program, micros int) error {
 	if k, ok := s.next[microFunc]; ok && k != micros-1 {
-		return fmt.Errorf("the schedule has %d micro-batches before the last, of %d", k, micros)
+		return fmt.Errorf("the schedule has %d micro-batches before the last, but a step has %d", k, micros)
 	}
 	var names []string
 	for f := range p.funcs {
@@ -190,7 +190,7 @@ func (s *slots) whole(p *program, micros int) error {
 	for _, f := range names {
 		what, _, ok := strings.Cut(f, ".")
 		if ok && (what == "fwd" || what == "bwd" || what == "wgrad") && s.next[f] != micros {
-			return fmt.Errorf("the schedule does @%s for %d micro-batches of %d", f, s.next[f], micros)
+			return fmt.Errorf("the schedule runs @%s for %d micro-batches of %d", f, s.next[f], micros)
 		}
 	}
 	return nil
