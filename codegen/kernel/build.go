@@ -285,7 +285,7 @@ func (b *builder) exprOnce(op *ir.Op, e *kir.Expr, t dtype.DType) (int, error) {
 	}
 	f := kir.Lookup(in.Op)
 	if f == nil {
-		return 0, fmt.Errorf("BUG: %s calls %q, which is no scalar function", op.Def.Name, in.Op)
+		return 0, fmt.Errorf("BUG: %s calls %q, which is not a scalar function", op.Def.Name, in.Op)
 	}
 	var types []dtype.DType
 	for _, a := range in.Args {

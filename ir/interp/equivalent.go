@@ -34,10 +34,10 @@ func tolerance(fs ...*ir.Func) float64 {
 // magnitude in want (at least 1e-3). NaNs and infinities must agree.
 func Differ(want, got *ir.Array, tol float64) error {
 	if !want.Type.Equal(got.Type) {
-		return fmt.Errorf("is %s, want %s", got.Type, want.Type)
+		return fmt.Errorf("is %s, but must be %s", got.Type, want.Type)
 	}
 	if !slices.Equal(want.I, got.I) {
-		return fmt.Errorf("is %v, want %v", got.I, want.I)
+		return fmt.Errorf("is %v, but must be %v", got.I, want.I)
 	}
 	scale := 1e-3
 	for _, v := range want.F {
@@ -50,7 +50,7 @@ func Differ(want, got *ir.Array, tol float64) error {
 		if v == w || math.IsNaN(v) && math.IsNaN(w) || math.Abs(v-w) <= tol*scale {
 			continue
 		}
-		return fmt.Errorf("element %d of %d is %.9g, want %.9g", i, len(want.F), w, v)
+		return fmt.Errorf("element %d of %d is %.9g, but must be %.9g", i, len(want.F), w, v)
 	}
 	return nil
 }

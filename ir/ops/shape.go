@@ -185,7 +185,7 @@ func lengths(n int, lists ...[]int) error {
 func inferSlice(op *ir.Op) ([]ir.Type, error) {
 	t, a := op.In[0].Type, op.Attrs.(SliceAttrs)
 	if len(a.Starts) != len(t.Dims) || len(a.Sizes) != len(t.Dims) {
-		return wrong("Starts %v and Sizes %v do not have an entry for each of %d dims", a.Starts, a.Sizes, len(t.Dims))
+		return wrong("attributes Starts %v and Sizes %v do not have an entry for each of %d dims", a.Starts, a.Sizes, len(t.Dims))
 	}
 	if err := lengths(len(t.Dims), a.Steps); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func Run(c *pass.Context) (err error) {
 		return nil
 	}
 	if o.Rank < 0 || !(o.Alpha >= 0) || len(o.Targets) == 0 {
-		return ir.Errorf(ir.Loc{}, "--lora: want a positive rank, an alpha that is not negative, and a target")
+		return ir.Errorf(ir.Loc{}, "--lora needs a rank above 0, an alpha that is not negative, and a target")
 	}
 	f := c.Module.Func("forward")
 	if f == nil {

@@ -142,7 +142,7 @@ func resizeTo(n *model.Node, out []resize, axes, sizes []int) {
 func regions(w *walk.Walker, n *model.Node, in []*walk.Val, out []resize, axes []int) {
 	roi := arrays.MustKnow(w, n, in, 1)
 	if roi == nil || len(roi.F) != 2*len(axes) {
-		n.Fail("?? tf_crop_and_resize wants %d region bounds", 2*len(axes))
+		n.Fail("tf_crop_and_resize needs %d region bounds", 2*len(axes))
 	}
 	for i, k := range axes {
 		out[k].roi = [2]float64{roi.F[i], roi.F[len(axes)+i]}
