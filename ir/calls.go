@@ -10,23 +10,24 @@ import (
 // together, or a collective that starts here and runs beside later calls. The schedule pass makes the calls of a function, memplan
 // reads them, codegen/rank prints them.
 type Call struct {
+	// Work is what it runs: one kernel or collective, or several kernels in one launch.
 	Work []Work
 	// InOrder says that the parts of Work run one after the other, so that one may read what an earlier one writes; otherwise they
-	// run at once.
+	// run at the same time.
 	InOrder bool
-	// On is the stream of a collective: its mesh axis, with >1 or <1 of messages to or from coordinate 1 on it. What is on one stream
-	// runs in order. "" is the stream of the kernels, on which every call starts.
+	// On is the stream of a collective: its mesh axis, such as dp; for a message to coordinate 1 of axis pp it is pp>1, from there
+	// pp<1. Calls on one stream run in order. "" is the stream of the kernels.
 	On string
-	// Wait are the numbers of earlier collectives, ascending, that must be over before this call starts.
+	// Wait lists the collectives that must have ended before this call starts, by their position in Func.Calls, ascending.
 	Wait []int
 }
 
 // Work is one kernel's, template's or collective's worth.
 type Work struct {
-	Group int // of the ops that it carries out
-	Part  int // of an assembly, which several kernels make: operand Part-1, or PartFill; 0 for all of the group
-	Read  []*Value
-	Write []*Value // a value with Within is a part of that
+	Group int      // Op.Group of the ops that it carries out
+	Part  int      // 0: the whole group. Of an op that joins its operands (concat, pad) the kernel that writes operand Part-1 alone, or PartFill
+	Read  []*Value // what it reads, each once
+	Write []*Value // what it writes, each once; one with Within is a part of that value
 	// Lowered keeps the kernel that passes and printers make of it.
 	Lowered any
 }

@@ -13,7 +13,7 @@ import (
 // Type is the element type and the static shape of a tensor. A scalar has no dims.
 type Type struct {
 	DType dtype.DType
-	Dims  []int
+	Dims  []int // sizes, outermost first; none for a scalar
 }
 
 // T builds a Type; it is short because every op rule writes it.
@@ -70,15 +70,15 @@ func (r Role) String() string { return roleNames[r] }
 type Value struct {
 	Name     string // unique in its function, meaningful: the ONNX name, d_<name> for a gradient
 	Type     Type
-	Op       *Op // the op that makes it; nil for a parameter
-	Index    int // which result of Op, or which parameter
-	Role     Role
+	Op       *Op           // the op that makes it; nil for a parameter
+	Index    int           // its position among the results of Op, or among the function's parameters
+	Role     Role          // of a parameter, to training; of no meaning for the result of an op
 	Init     *Tensor       // initial contents of a Param, Buffer or State; nil means zeros
-	Sharding mesh.Sharding // zero until the shard pass
-	Data     bool          // depends on what is read from the data set; set with Sharding, no part of the text form
-	Offset   int           // byte offset in the arena, set by memplan; NoOffset before
-	Within   *Value        // the assembly of which it is made as a part, set by schedule; nil where it has memory of its own
-	Alone    bool          // its memory is its own from the function's begin to its end, set by schedule: its calls may be put off
+	Sharding mesh.Sharding // how ranks split it; the zero value until the shard pass, and for a value that all ranks have whole
+	Data     bool          // it depends on what is read from the data set; set with Sharding, no part of the text form
+	Offset   int           // bytes from the start of the arena, set by memplan; NoOffset before, and where it has no memory
+	Within   *Value        // the larger value in whose memory it is computed, as a part of it, set by schedule; nil: it has memory of its own
+	Alone    bool          // no other value uses its memory at any time during the function, set by schedule, so that its calls may be delayed
 }
 
 // NoOffset marks a value that has no place in the arena (yet).
@@ -87,11 +87,11 @@ const NoOffset = -1
 // Op is one operation: a Def applied to operands with attributes.
 type Op struct {
 	Def   *Def
-	In    []*Value
-	Out   []*Value
-	Attrs any // the struct type that Def declares, by value; nil when it declares none
-	Loc   Loc
-	Group int // fused kernel it belongs to, numbered from 1 by fuse; 0 before
+	In    []*Value // operands; nil for an optional one that is left out
+	Out   []*Value // results
+	Attrs any      // the struct type that Def declares, by value; nil when it declares none
+	Loc   Loc      // the node of the model that it serves
+	Group int      // number of the fused kernel that it belongs to, from 1, given by fuse; 0 before
 
 	// Why says, of a collective, why it is there ("ZeRO-3 gathers the parameter"). It is told to people and is no part
 	// of the text form.
@@ -105,9 +105,9 @@ type Op struct {
 // Result is one result of a function. Updates, when set, is the parameter whose contents the value
 // replaces when the function returns (a weight, a running mean, optimizer state).
 type Result struct {
-	Name    string // role name for the run-time: "loss_sum", "count", "out0", …; "" for updates
-	Value   *Value
-	Updates *Value
+	Name    string // by which the run-time knows it: "loss_sum", "count", "out0", …; "" for updates
+	Value   *Value // what is given back
+	Updates *Value // the parameter that has Value's contents after the call; nil for a named result
 }
 
 // Func is a straight-line program. Ops are in an order in which every operand comes first.
@@ -116,13 +116,13 @@ type Func struct {
 	Params  []*Value
 	Ops     []*Op
 	Results []Result
-	Calls   []Call // what it does when it runs, in order, made by schedule of the ops; nil before
+	Calls   []Call // what runs, in order, made from the ops by the schedule pass; nil before it
 }
 
 // Module is what passes transform: the functions of one training program and the mesh it runs on.
 type Module struct {
-	Mesh  mesh.Mesh
-	Funcs []*Func
+	Mesh  mesh.Mesh // the ranks that run it together, and its micro-batches; no axes for one rank
+	Funcs []*Func   // forward, step, eval, …: see abi.Func
 }
 
 // Func returns the function with that name, or nil.

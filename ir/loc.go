@@ -13,9 +13,9 @@ type Loc struct {
 	Node    string // ONNX node name, such as /layers.0/attn/MatMul
 	OpType  string // ONNX operator, such as MatMul
 	File    string // base name of the user's Python file, "" when unknown
-	Line    int
+	Line    int    // in File, from 1; 0 when unknown
 	Func    string // the user's function, such as Attention.forward
-	Derived string // the pass that made the op from the node's: "" , "autodiff", …
+	Derived string // name of the pass that made the op, such as autodiff; "" for an op that the node became at import
 }
 
 // Derive is the location of an op that pass made on behalf of the op at l.
@@ -44,10 +44,10 @@ func (l Loc) String() string {
 
 // Error is a fault in the user's input, told with where it is and what would help.
 type Error struct {
-	File  string // the file at fault, when known
-	Loc   Loc
-	Msg   string
-	Notes []string
+	File  string   // the ONNX file at fault; "" when there is none, or it is not known yet
+	Loc   Loc      // the node at fault; the zero value when it is no single one
+	Msg   string   // what is wrong, in one sentence
+	Notes []string // what else is known and what would help, one line each
 }
 
 // Errorf makes an Error at loc. Messages are lower case, without a full stop, and give values and shapes.

@@ -25,13 +25,13 @@ type Device interface {
 // Fused is a call of a fused kernel: where its params are, in bytes from the arena's start.
 type Fused struct {
 	Kernel *kir.Kernel
-	At     []int
+	At     []int // for each param of Kernel, in order
 }
 
 // Runtime is what the programs of a device need of the run-time, by import paths within gtc's module.
 type Runtime struct {
 	Open    string   // package whose Open opens the device (runtime/device.Open)
 	Link    []string // packages that a program links for what they register: libraries for collectives
-	Carries []string // folders of the run-time that programs for other targets do not need
-	Params  int      // bytes of parameters that a kernel can have
+	Carries []string // folders of the run-time that are copied into its programs only
+	Params  int      // how many bytes of parameters a kernel can have
 }

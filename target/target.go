@@ -53,9 +53,9 @@ type MultiTensor interface {
 
 // Function is what a call of a template calls: a function of a package of kernels, or one in C.
 type Function struct {
-	Package, Name string // Go: of pointers, the workspace, integers and floats
-	More          []int  // Go: integers after the call's
-	Text          string // C: the function NAME of the pointers alone; it returns a long, the first bad row or -1, when the template has a status
+	Package, Name string // a Go function: its package and name; it takes the call's pointers, the workspace, integers and floats
+	More          []int  // further integers for the Go function, after those of the call
+	Text          string // or the text of a C function called NAME, which takes the pointers alone; it returns the first bad row or -1, as a long, when the template has a status
 }
 
 // Traits are what a target is and what it prefers. The zero value of a preference asks for nothing of a pass.
@@ -65,18 +65,18 @@ type Traits struct {
 	About string // what the help says of it; "": the name says it
 
 	Device bool     // kernels are compiled apart from the program and launched on a device that has the arena in its memory
-	Chips  []string // that kernels are compiled for unless others are named; nil: for the machine at hand
-	Comm   []string // libraries by which its ranks can talk, besides those that all have
+	Chips  []string // chips that kernels are compiled for unless --arch names others; nil: for the machine that compiles
+	Comm   []string // values of --comm that only this target has, such as nccl
 
 	TF32             bool // products of f32 can run in tf32
 	AttentionDropout bool // templates of attention draw the dropout of the probabilities themselves
 	Epilogues        bool // products do what follows them while their result is in registers (template GemmEpilogue)
-	JoinReaders      bool // groups that read one large value are merged, since no cache keeps it for the second
-	MultiTensor      bool // calls cost so much to start that those which do the same to different tensors become one
+	JoinReaders      bool // fused kernels that read the same large value are merged, since no cache keeps it for the second
+	MultiTensor      bool // starting a kernel costs so much that those which do the same to different tensors become one launch
 	InPlace          bool // memory is short: templates write over an operand where they may (kir.Impl.InPlace)
 
-	// OwnProduct is up to how many operations a product in tensor cores is done well by the target's own kernels; larger ones
-	// are best left to a library, which must know their epilogues. 0 where there is no library.
+	// OwnProduct is a number of floating-point operations: matrix products of up to so many are done well by gtc's own kernels,
+	// larger ones by a vendor's library, which must then know their epilogues. 0 where there is no library.
 	OwnProduct int64
 
 	Cost Cost
@@ -84,11 +84,11 @@ type Traits struct {
 
 // Cost is what searches reckon with: how many operations a rank does in the time that something else takes.
 type Cost struct {
-	Byte    float64 // memory moves a byte
-	Link    float64 // a byte goes to another rank
-	Message float64 // a message of nothing goes there
-	Strided float64 // a byte of parts that do not follow each other in memory is copied, before a message or after it
-	Kept    float64 // not a time: what a byte weighs that a rank keeps from step to step, since memory is what splitting is for
+	Byte    float64 // to move a byte in memory
+	Link    float64 // to send a byte to another rank
+	Message float64 // to send an empty message there
+	Strided float64 // to copy a byte, before a message or after it, where what is sent is not contiguous in memory
+	Kept    float64 // no time, but a price in operations for each byte of parameters and state that a rank keeps, since splitting is to save memory
 }
 
 // OneHost is that of the cores of one host as ranks; between hosts messages cost more, in every layout.
@@ -96,10 +96,10 @@ var OneHost = Cost{Byte: 1, Link: 10, Message: 100e3, Strided: 3, Kept: 8}
 
 // Call is a call of a template: what ir/ops says of the op (kir.Impl), and the types that it has.
 type Call struct {
-	Name    string
-	Ints    []int
-	Floats  []float64
-	Types   []dtype.DType // of each pointer, in the template's order, workspace excluded; Invalid where it is nil
+	Name    string        // of the template, such as Gemm
+	Ints    []int         // its integer arguments, such as sizes, in the template's order
+	Floats  []float64     // its float arguments
+	Types   []dtype.DType // element type of each pointer, in the template's order, without the workspace; Invalid where it is nil
 	Compute string        // f32, or tf32: products of f32 in tensor cores
 
 	// Align are the bytes, at most 64, that each pointer is a multiple of; nil while the program has no plan yet.

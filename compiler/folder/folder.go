@@ -17,8 +17,8 @@ import (
 
 // Folder is a compiled folder that is read back.
 type Folder struct {
-	Dir      string
-	Manifest *abi.Manifest
+	Dir      string        // its path, as given
+	Manifest *abi.Manifest // what its gtc.json says
 }
 
 // Open reads gtc.json of a compiled folder. The error says what is wrong with the folder.

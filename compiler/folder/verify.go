@@ -20,9 +20,9 @@ import (
 
 // Verification is what Verify found. Its JSON names are public.
 type Verification struct {
-	OK     bool          `json:"ok"`
-	Folder string        `json:"folder"`
-	Faults []string      `json:"faults"`
+	OK     bool          `json:"ok"`              // no faults
+	Folder string        `json:"folder"`          // its path, as given
+	Faults []string      `json:"faults"`          // what is wrong, a sentence each; empty when OK
 	Proof  *proof.Report `json:"proof,omitempty"` // what was proven, of a folder whose ranks fit together
 }
 

@@ -81,9 +81,9 @@ func TestRead(t *testing.T) {
 func TestNone(t *testing.T) {
 	for want, lib := range map[string]nvml.Interface{
 		"no GPU: no NVIDIA driver: libnvidia-ml.so.1 cannot be loaded (set GTC_NVML_LIB to its file if it lies elsewhere)": library(nvml.ERROR_LIBRARY_NOT_FOUND, 0),
-		"no GPU: the NVIDIA driver is installed but not loaded":                                         library(nvml.ERROR_DRIVER_NOT_LOADED, 0),
-		"no GPU: the NVIDIA driver does not start: it is out of order":                                  library(nvml.ERROR_UNKNOWN, 0),
-		"no GPU: the NVIDIA driver shows none":                                                          library(nvml.SUCCESS, 0),
+		"no GPU: the NVIDIA driver is installed but not loaded":                                                            library(nvml.ERROR_DRIVER_NOT_LOADED, 0),
+		"no GPU: the NVIDIA driver does not start: it is out of order":                                                     library(nvml.ERROR_UNKNOWN, 0),
+		"no GPU: the NVIDIA driver shows none":                                                                             library(nvml.SUCCESS, 0),
 	} {
 		if _, err := Read(lib); !errors.Is(err, ErrNone) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -10,13 +10,13 @@ import (
 // numbered in the order in which passes come to them, which depends on nothing but the module and the options, so that the
 // first so many are the same whatever becomes of the others. gtc bisect finds one that breaks a program by it.
 type Asked struct {
-	Total int     // how many there were
-	Last  Rewrite // the last that was done
+	Total int     // how many rewrites were asked for, done or not
+	Last  Rewrite // the last that was done; the zero value before the first
 }
 
 // Rewrite is one change that a pass made and might have left out.
 type Rewrite struct {
-	Number int    // from 1
+	Number int    // its position among all of the compilation, from 1
 	Pass   string // that made it
 	Value  string // what it is about; "" for none
 	Text   string // what it did

@@ -77,26 +77,26 @@ type Options struct {
 
 // GradComm is how gradients are exchanged over dp.
 type GradComm struct {
-	DType    string  // of the messages: f32 (default), bf16, f16
-	Compress string  // powersgd, topk, int8 or "" for none, with error feedback
-	Rank     int     // of powersgd; default 4
-	Fraction float64 // of the elements that topk sends; default 0.01
-	Period   int     // local SGD: parameters are averaged every so many steps instead of gradients; 0 is off
-	After    int     // post-local SGD: steps with all gradients exchanged before local SGD begins
+	DType    string  // element type of the messages: f32 (default), bf16, f16
+	Compress string  // powersgd, topk, int8, all with error feedback; "" for none
+	Rank     int     // of the factors that powersgd sends; default 4
+	Fraction float64 // share of the elements that topk sends, above 0 and at most 1; default 0.01
+	Period   int     // local SGD: parameters are averaged every so many steps, and gradients are not exchanged; 0 is off
+	After    int     // post-local SGD: the first so many steps exchange all gradients, before local SGD begins
 }
 
 // Optimizer is the update rule and its hyperparameters. Betas, eps and alpha that are zero mean the defaults of the
 // PyTorch optimizer of that name, unless Zero names them.
 type Optimizer struct {
-	Name        string // sgd (default), adam, adamw, lion, adagrad, rmsprop, lamb, lars, sparse_adam, rowwise_adagrad
-	LR          float64
-	Momentum    float64 // sgd, rmsprop, lars
-	Dampening   float64
-	Nesterov    bool
-	Beta1       float64
-	Beta2       float64
-	Eps         float64
-	WeightDecay float64
+	Name        string   // sgd (default), adam, adamw, lion, adagrad, rmsprop, lamb, lars, sparse_adam, rowwise_adagrad
+	LR          float64  // learning rate before the schedule
+	Momentum    float64  // of sgd, rmsprop and lars; 0 is none
+	Dampening   float64  // of sgd's momentum
+	Nesterov    bool     // of sgd: Nesterov momentum
+	Beta1       float64  // decay of the first moment; at least 0 and below 1
+	Beta2       float64  // decay of the second moment; at least 0 and below 1
+	Eps         float64  // added to the denominator
+	WeightDecay float64  // applied as the optimizer of that name does in PyTorch or its paper; 0 is none
 	Alpha       float64  // rmsprop smoothing, default 0.99
 	Zero        []string // those of beta1, beta2, eps and alpha that are meant to be zero
 	NoDecay     []string // globs of parameters without weight decay; "1d" means all with fewer than 2 dims
@@ -106,8 +106,8 @@ type Optimizer struct {
 type Schedule struct {
 	Name   string  // constant (default), linear, cosine, step
 	Warmup int     // steps of linear warm-up from 0: lr*(step+1)/warmup
-	Steps  int     // total steps (linear, cosine)
-	MinLR  float64 // floor of linear and cosine
-	Every  int     // step: multiply by Gamma every so many steps
-	Gamma  float64
+	Steps  int     // of linear and cosine: the step at which they reach MinLR, warm-up included
+	MinLR  float64 // of linear and cosine: the learning rate at their end
+	Every  int     // of step: the learning rate is multiplied by Gamma every so many steps
+	Gamma  float64 // of step
 }

@@ -47,14 +47,14 @@ func (p Prop) String() string {
 
 // Pass is one row of the pipeline table.
 type Pass struct {
-	Name   string
-	Run    func(*Context) error
-	Needs  Prop
-	Makes  Prop
-	Clears Prop     // facts that need not hold behind it, whether they held before or not
-	After  []string // passes that stand before it where no fact says so, because of what options let them do
-	Before []string // passes that stand behind it for the same reason
-	Why    string   // why it stands where it stands
+	Name   string               // as --disable, --stop-after and remarks have it
+	Run    func(*Context) error // changes Context.Module
+	Needs  Prop                 // facts that must hold before it
+	Makes  Prop                 // facts that hold after it
+	Clears Prop                 // facts that may not hold after it, whether they held before or not
+	After  []string             // passes that must run before it although no fact says so, because of what options let them do
+	Before []string             // passes that must run after it for the same reason
+	Why    string               // why it has this place in the order, for "gtc opt" and the documents
 }
 
 // Context is what a pass works on. As JSON it is the facts that are not in the modules' text: what one pass tells another.
@@ -69,8 +69,8 @@ type Context struct {
 	// Adapters are those that weights have been given, in the order of the parameters. Made by lora.
 	Adapters []Adapter `json:",omitempty"`
 
-	// FileDims are the dims that files give a parameter, by its name, where the program keeps the same bytes in others
-	// (unstack); state of a parameter lies as the parameter does.
+	// FileDims has, by name of a parameter, its dims in files (weights, checkpoints) where the program keeps the same bytes under
+	// other dims, as unstack makes it. Optimizer state has the dims of its parameter, in files as in programs.
 	FileDims map[string][]int
 
 	// Loss is what the model is trained on: Options.Loss, or graph where that leaves it open and the model's only output is a scalar.
@@ -164,7 +164,7 @@ func (c *Context) Programs() []*Context {
 // Time is how long one row of the pipeline took.
 type Time struct {
 	Pass    string
-	Took    time.Duration // without verification
+	Took    time.Duration // of the pass itself, without the verification of its result
 	Skipped bool          // the row was disabled
 }
 
@@ -184,7 +184,9 @@ type Copy = abi.Copy
 
 // Remark is "did, or did not do, X to value V because Y".
 type Remark struct {
-	Pass, Value, Text string
+	Pass  string // that made it
+	Value string // name of the value that it is about; "" when it is about none
+	Text  string // a sentence whose subject is the value
 }
 
 // String prints as in tests: "fuse: %t joins softmax".

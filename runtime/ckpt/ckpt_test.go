@@ -336,10 +336,10 @@ func TestReadErrors(t *testing.T) {
 		t.Errorf("names %v", c.Names())
 	}
 	for want, err := range map[string]error{
-		`no tensor "x"`:             c.Read("x", nil, nil, nil),
-		"has 32 bytes, but there is":     c.Read("blocks.0.b", []int{0}, []int{8}, make([]byte, 31)),
-		"the part 4:9 is outside":   c.Read("blocks.0.b", []int{4}, []int{5}, make([]byte, 20)),
-		"cannot belong to a tensor": c.Read("blocks.0.b", nil, nil, make([]byte, 4)),
+		`no tensor "x"`:              c.Read("x", nil, nil, nil),
+		"has 32 bytes, but there is": c.Read("blocks.0.b", []int{0}, []int{8}, make([]byte, 31)),
+		"the part 4:9 is outside":    c.Read("blocks.0.b", []int{4}, []int{5}, make([]byte, 20)),
+		"cannot belong to a tensor":  c.Read("blocks.0.b", nil, nil, make([]byte, 4)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "step-000003") {
 			t.Errorf("got %v, want %q", err, want)
