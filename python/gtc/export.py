@@ -12,7 +12,7 @@ import onnx
 import torch
 from torch import nn
 
-from . import advice, onnxfile
+from . import advice, gradients, onnxfile
 from .graph import Flat, Spelling
 from .report import Report
 
@@ -61,8 +61,8 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
             report.notes.append(f"the first of the results, {flat.outputs[0]}, is one number and is taken as the loss")
         report.notes += [f"{a} lies in the memory of {b}; it is an input of its own in the file" for a, b in flat.shared.items()]
         unused = unused_parameters(flat)
-        report.lost += [f"buffer {n}: the module updates it in every call, the file does not" for n in moved(flat, restore)]
-        restore()
+        report.lost += gradients.lost(flat.model, flat.own_functions)
+        changed = moved(flat, restore)
         failures = []
         for kind in EXPORTERS if exporter == "auto" else (exporter,):
             found, error = attempt(kind, flat, dynamic_batch, opset)
@@ -75,6 +75,8 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
             restore()
             report.notes += notes
             onnxfile.finish(proto, flat, unused, report)
+            kept = onnxfile.statistics(proto)
+            report.lost += [f"buffer {n}: the module updates it in every call, the file does not" for n in changed if n not in kept]
             onnxfile.save(proto, path)
             break
         else:
@@ -168,11 +170,12 @@ def made_targets(loss, out):
 
 
 def moved(flat, restore):
-    """The buffers that calls have changed, but for what batch normalisation keeps."""
+    """The buffers that calls have changed, but for those of PyTorch's batch normalisation and counters of batches; restores them."""
     now = {n: b.detach().clone() for n, b in flat.model.named_buffers()}
     restore()
-    kept = ("running_mean", "running_var", "num_batches_tracked")
-    return [n for n, b in flat.model.named_buffers() if not n.endswith(kept) and not torch.equal(b, now[n])]
+    modules = dict(flat.model.named_modules())
+    normal = lambda n: n.endswith("num_batches_tracked") or isinstance(modules.get(n.rpartition(".")[0]), nn.modules.batchnorm._BatchNorm)
+    return [n for n, b in flat.model.named_buffers() if not normal(n) and not torch.equal(b, now[n])]
 
 
 def unused_parameters(flat):
@@ -181,6 +184,7 @@ def unused_parameters(flat):
     try:
         with torch.enable_grad():
             outs = [o.sum() for o in flat(*flat.tensors) if o.is_floating_point() and o.requires_grad]
+            flat.own_functions = gradients.functions(outs)
             grads = torch.autograd.grad(outs, [p for _, p in parameters.values()], allow_unused=True) if outs else []
     except RuntimeError:
         return None

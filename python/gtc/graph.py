@@ -33,6 +33,7 @@ class Flat(nn.Module):
         self.tensors = tuple(t.detach().clone(memory_format=torch.contiguous_format) for t in given)
         self.outputs = []  # names, known after the first call
         self.packs = False  # whether a call made a PackedSequence
+        self.own_functions = []  # autograd functions with a backward of their own
         self.spelling = None  # a Spelling while it is exported
         self.training = model.training
 
@@ -86,7 +87,7 @@ class Detached(torch.autograd.Function):
 
 
 class Spelling(TorchFunctionMode):
-    """While it is on, calls of which exporters lose a part are spelled out: label smoothing, detach, and torch.no_grad(); and
+    """While it is on, calls of which exporters lose a part are spelled out: label smoothing, targets that are probabilities, detach, and torch.no_grad(); and
     diff for the TorchScript exporter, which has none, and with which transformers looks for sequences packed into one."""
 
     def __init__(self, torchscript):
@@ -96,7 +97,7 @@ class Spelling(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func is F.cross_entropy and kwargs.get("label_smoothing", 0.0):
+        if func is F.cross_entropy and (kwargs.get("label_smoothing", 0.0) or (args[1] if len(args) > 1 else kwargs["target"]).is_floating_point()):
             return smoothed(*args, **kwargs)
         if self.torchscript and func in (torch.diff, torch.Tensor.diff) and args[0].dtype is not torch.bool:
             return differences(*args, **kwargs)
@@ -116,8 +117,9 @@ def differences(x, n=1, dim=-1, prepend=None, append=None):
     return x
 
 
-def smoothed(x, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
-    """F.cross_entropy with label smoothing, as PyTorch defines it, by ops that exporters keep."""
+def smoothed(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+    """F.cross_entropy with label smoothing, as PyTorch defines it, by ops that exporters keep, and with probabilities for targets."""
+    x = input
     logp = F.log_softmax(x, 1 if x.dim() > 1 else 0)
     at, count = (1 if x.dim() > 1 else 0), x.shape[1 if x.dim() > 1 else 0]
     scale = torch.ones(count, dtype=x.dtype, device=x.device) if weight is None else weight
@@ -125,7 +127,7 @@ def smoothed(x, target, weight=None, size_average=None, ignore_index=-100, reduc
     if target.is_floating_point():  # probabilities: the mean is over the samples
         wanted = target * (1 - label_smoothing) + label_smoothing / count
         loss = -(wanted * logp * scale).sum(at)
-        return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.sum() / max(x.numel() // count, 1)
+        return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
     valid = target != ignore_index
     safe = torch.where(valid, target, torch.zeros_like(target)).unsqueeze(at)
     of_target = (scale * torch.ones_like(logp)).gather(at, safe).squeeze(at) * valid.to(x.dtype)

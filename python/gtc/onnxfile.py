@@ -251,6 +251,11 @@ def batch_norms(proto, flat, report):
                 report.notes.append(f"{name}: batch normalisation without its running statistics, which stay as they are")
 
 
+def statistics(proto):
+    """The names of what batch normalisations read as their running statistics."""
+    return {n for g in subgraphs(proto.graph) for node in g.node if node.op_type == "BatchNormalization" for n in node.input[3:5]}
+
+
 def name_of(modules, module):
     """The name of a module."""
     return next((n for n, m in modules.items() if m is module), "?")

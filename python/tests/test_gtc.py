@@ -226,6 +226,50 @@ class Exports(unittest.TestCase):
         report, _ = self.export(model, torch.randn(4, 3))
         self.assertEqual([line.split(":")[0] for line in report.lost], ["buffer 0.parametrizations.weight.0._u", "buffer 0.parametrizations.weight.0._v"])
 
+    def test_statistics_of_instances_are_told(self):
+        report, _ = self.export(nn.Sequential(nn.Conv1d(2, 4, 2), nn.InstanceNorm1d(4, affine=True, track_running_stats=True)), torch.randn(3, 2, 5))
+        self.assertEqual([line.split(":")[0] for line in report.lost], ["buffer 1.running_mean", "buffer 1.running_var"])
+
+    def test_own_gradients_are_told(self):
+        class Reverse(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.view_as(x)
+
+            @staticmethod
+            def backward(ctx, dy):
+                return -dy
+
+        class Adverse(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.a, self.b = nn.Embedding(7, 4, scale_grad_by_freq=True), nn.Linear(4, 4), nn.Linear(4, 2)
+                self.b.weight.register_hook(lambda g: 2 * g)
+                self.a.register_full_backward_hook(lambda m, i, o: None)
+
+            def forward(self, x):
+                return self.b(Reverse.apply(torch.tanh(self.a(self.table(x)))))
+
+        report, _ = self.export(Adverse(), torch.tensor([[1, 2], [3, 3]]))
+        self.assertEqual([line.split(":")[0] for line in report.lost], ["gradient of Reverse", "parameter b.weight", "table", "a"])
+
+    def test_probabilities_are_targets(self):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(3, 4)
+
+            def forward(self, x, target):
+                return nn.functional.cross_entropy(input=self.a(x), target=target)
+
+        x, target = torch.randn(5, 3), torch.softmax(torch.randn(5, 4), 1)
+        for exporter in ("dynamo", "torchscript"):
+            with self.subTest(exporter):
+                model = Net()
+                _, proto = self.export(model, (x[:2], target[:2]), exporter=exporter)
+                got = onnx.reference.ReferenceEvaluator(proto).run(None, {"x": x.numpy(), "target": target.numpy()})[0]
+                self.assertAlmostEqual(float(got), float(model(x, target)), places=5)
+
     def test_lost_parameters_are_told(self):
         path = os.path.join(self.folder.name, "m.onnx")
         with contextlib.redirect_stdout(io.StringIO()) as printed:
