@@ -14,10 +14,22 @@ import (
 	"github.com/gtc-compiler/gtc/passes/samples"
 )
 
-// bySize is a number that depends on how many samples a batch has: per n + plus, or one over that.
+// bySize is a number that depends on how many samples a batch has: square n² + per n + plus, or one over that.
 type bySize struct {
-	per, plus float64
-	inverse   bool
+	square, per, plus float64 // of which square and plus are not both
+	inverse           bool
+}
+
+// counts reports whether it is as many times the number of samples.
+func (d bySize) counts() bool { return d.square == 0 && d.plus == 0 }
+
+// at is the number for n samples.
+func (d bySize) at(n float64) float64 {
+	v := (d.square*n+d.per)*n + d.plus
+	if d.inverse {
+		return 1 / v
+	}
+	return v
 }
 
 // bySizes are the facts of a model that depend on the size of the batch, by the place of an op.
@@ -119,9 +131,11 @@ func constant(op, twice, fourfold *ir.Op, batch float64) (d bySize, depends bool
 			if inverse {
 				a, b, c = 1/a, 1/b, 1/c
 			}
-			if d, ok := line(a, b, c, batch); ok {
-				d.inverse = inverse
-				return d, true, nil
+			for _, through := range []func(a, b, c, batch float64) (bySize, bool){line, pairs} {
+				if d, ok := through(a, b, c, batch); ok {
+					d.inverse = inverse
+					return d, true, nil
+				}
 			}
 		}
 		return d, false, unclear
@@ -185,6 +199,21 @@ func line(a, b, c, batch float64) (bySize, bool) {
 	return bySize{per: per, plus: whole(plus)}, true
 }
 
+// pairs is like line for numbers of pairs of samples, square n² + per n, as n² and n (n-1) are.
+func pairs(a, b, c, batch float64) (bySize, bool) {
+	const rounding = 1e-6
+	size := math.Abs(c)
+	for _, d := range []bySize{{square: c / (16 * batch * batch)}, {square: (c - 4*a) / (12 * batch * batch), per: (16*a - c) / (12 * batch)}} {
+		if d.per = math.Round(d.per); d.per != 0 || math.Abs(d.square-math.Round(d.square)) <= rounding*math.Abs(d.square) {
+			d.square = math.Round(d.square)
+		}
+		if d.square != 0 && math.Abs(d.at(batch)-a) <= rounding*size/16 && math.Abs(d.at(2*batch)-b) <= rounding*size/4 && math.Abs(d.at(4*batch)-c) <= rounding*size {
+			return d, true
+		}
+	}
+	return bySize{}, false
+}
+
 // masker changes a model so that it gives for a batch that is filled up what it gives for its real samples alone.
 type masker struct {
 	c      *pass.Context
@@ -244,13 +273,13 @@ func (m *masker) op(b *ir.Builder, op *ir.Op) []*ir.Value {
 			return nil
 		}
 	case op.Def.Rules.Divides: // a divisor that is no number of samples must not be taken for a count of them
-		if d, ok := m.of[op.In[1]]; ok && d.plus != 0 && op.In[1].Type.DType.IsFloat() && !m.isSized(op.In[0]) {
+		if d, ok := m.of[op.In[1]]; ok && !d.counts() && op.In[1].Type.DType.IsFloat() && !m.isSized(op.In[0]) {
 			return []*ir.Value{ops.Mul(b, op.In[0], ops.Recip(b, m.value(b, d, op.In[1].Type)))}
 		}
 	case op.Def.Rules.Multiplies:
 		for i, v := range op.In {
 			other := op.In[1-i]
-			if d, ok := m.of[v]; ok && d.inverse && d.plus == 0 && other.Type.DType.IsFloat() && !m.isSized(other) {
+			if d, ok := m.of[v]; ok && d.inverse && d.counts() && other.Type.DType.IsFloat() && !m.isSized(other) {
 				return []*ir.Value{ops.Div(b, other, m.line(b, d, v.Type))}
 			}
 		}
@@ -359,13 +388,21 @@ func (m *masker) isSized(v *ir.Value) bool {
 	return ok
 }
 
-// line is per n + plus, in type t.
+// line is d or, where that is an inverse, what it is the inverse of, in type t.
 func (m *masker) line(b *ir.Builder, d bySize, t ir.Type) *ir.Value {
 	if m.n == nil {
 		m.n = ops.ReduceSum(b, m.weight, 0)
 	}
 	v := m.n
-	if d.per != 1 {
+	if k := d.square; k != 0 {
+		if k != 1 {
+			v = ops.MulScalar(b, v, k)
+		}
+		if d.per != 0 {
+			v = ops.AddScalar(b, v, d.per)
+		}
+		v = ops.Mul(b, v, m.n)
+	} else if d.per != 1 {
 		v = ops.MulScalar(b, v, d.per)
 	}
 	if d.plus != 0 {

@@ -35,6 +35,9 @@ var losses = map[string]string{
 	"others": `%y = transpose %m {perm=[1,0]} : f32[3,B] ; %g = matmul %m, %y : f32[B,B] ; %i = iota {dims=[B], dim=0, dType=i64} : i64[B] ; %h = xent %g, %i {ignoreIndex=-100} : f32[B] ; ` +
 		`%r = reduce_sum %h {dims=[0]} : f32[1] ; %c = const {value=f32[1](1.0)} : f32[1] ; %v = expand %c {dims=[B]} : f32[B] ; %n = reduce_sum %v {dims=[0]} : f32[1] ; ` +
 		`%q = div %r, %n : f32[1] ; %o = reshape %q : f32[]`,
+	"pairs": `%y = transpose %m {perm=[1,0]} : f32[3,B] ; %g = matmul %m, %y : f32[B,B] ; %k = mul %g, %g : f32[B,B] ; %r = reduce_sum %k {dims=[0,1]} : f32[1,1] ; ` +
+		`%c = const {value=f32[1,1]({1/(b*b)})} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %d = const {value=f32[1,1]({b*(b-1)})} : f32[1,1] ; %s2 = div %r, %d : f32[1,1] ; ` +
+		`%a = add %q, %s2 : f32[1,1] ; %o = reshape %a : f32[]`,
 	// What a sample is to itself is left out, so that the greatest of the real ones is far below those that fill the batch.
 	"stable": `%y = transpose %m {perm=[1,0]} : f32[3,B] ; %g = matmul %m, %y : f32[B,B] ; %z = const {value=f32[1,1](-3000.0)} : f32[1,1] ; %zz = expand %z {dims=[B,B]} : f32[B,B] ; ` +
 		`%gg = mul %g, %zz : f32[B,B] ; %r = reduce_max %gg {dims=[1]} : f32[B,1] ; %l = expand %r {dims=[B,B]} : f32[B,B] ; %d = sub %gg, %l : f32[B,B] ; %h = exp %d : f32[B,B] ; ` +
@@ -46,7 +49,7 @@ var losses = map[string]string{
 func model(t *testing.T, ending string, batch int) *ir.Module {
 	t.Helper()
 	b := float64(batch)
-	for expression, v := range map[string]float64{"b": b, "1/b": 1 / b, "1/(3*b)": 1 / (3 * b), "1/(3*(b-1))": 1 / (3 * (b - 1)), "sqrt b": math.Sqrt(b), "b//2": float64(batch / 2), "1+b%2": float64(1 + batch%2), "min(b,3)": min(b, 3)} {
+	for expression, v := range map[string]float64{"b": b, "1/b": 1 / b, "1/(b*b)": 1 / (b * b), "b*(b-1)": b * (b - 1), "1/(3*b)": 1 / (3 * b), "1/(3*(b-1))": 1 / (3 * (b - 1)), "sqrt b": math.Sqrt(b), "b//2": float64(batch / 2), "1+b%2": float64(1 + batch%2), "min(b,3)": min(b, 3)} {
 		ending = strings.ReplaceAll(ending, "{"+expression+"}", fmt.Sprint(float32(v)))
 	}
 	text := strings.ReplaceAll(squares+ending+"\n  return out0=%o\n}", " ; ", "\n  ")

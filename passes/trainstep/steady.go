@@ -67,10 +67,7 @@ func unsteady(f, small *ir.Func, places *bySizes, n, batch int) *ir.Op {
 		if x := ops.Literal(op); x != nil && op.Out[0].Type.Elems() == 1 && op.Out[0].Type.Equal(other.Out[0].Type) {
 			want := number(x)
 			if d, ok := places.numbers[i]; ok {
-				want = d.per*float64(n) + d.plus
-				if d.inverse {
-					want = 1 / want
-				}
+				want = d.at(float64(n))
 			}
 			if got := number(ops.Literal(other)); !(math.Abs(got-want) <= 1e-5*math.Abs(want)) && !(math.IsNaN(got) && math.IsNaN(want)) && got != want {
 				return op

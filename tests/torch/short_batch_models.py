@@ -211,6 +211,10 @@ graph("c_positives", lambda m, y, x, t: -((F.log_softmax(unit(y) @ unit(y).T, 1)
 graph("c_other_positives", lambda m, y, x, t: -((lambda s: s - torch.logsumexp(s.masked_fill(torch.eye(x.shape[0]).bool(), -1e9), 1, keepdim=True))(2 * unit(y) @ unit(y).T)
     * apart(t)).sum(1).div(apart(t).sum(1).clamp(min=1)).mean(), CLASS, couples=True, batch=6)
 
+kernel = lambda a, b: torch.exp(-((a[:, None] - b[None]) ** 2).sum(-1))
+graph("c_pairs", lambda m, y, x: torch.log(kernel(unit(y), unit(y)).mean()), couples=True, batch=6)
+graph("c_discrepancy", lambda m, y, x, t: kernel(y, y).mean() + kernel(t, t).mean() - 2 * kernel(y, t).mean(), numbers(3), couples=True, batch=6)
+
 
 def centred(y):
     return (y - y.mean(0)) / torch.sqrt(y.var(0, unbiased=False) + 1e-2)
