@@ -10,6 +10,7 @@ import (
 	"github.com/gtc-compiler/gtc/compiler/internal/proof"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/internal/fixtures"
+	"github.com/gtc-compiler/gtc/internal/mutations"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
@@ -26,9 +27,9 @@ func compiled(t *testing.T, o pass.Options) *abi.Manifest {
 	return res.Manifest
 }
 
-// TestCompiled changes one rank of real programs in every way: nothing is left but what stops nobody, which the rule that
+// TestMutationsOfCompiled changes one rank of real programs in every way: nothing is left but what stops nobody, which the rule that
 // ranks of a stage are alike finds where a stage has several.
-func TestCompiled(t *testing.T) {
+func TestMutationsOfCompiled(t *testing.T) {
 	for _, o := range []pass.Options{
 		{DP: 2, Microbatches: 4},
 		{DP: 2, TP: 2},
@@ -40,25 +41,28 @@ func TestCompiled(t *testing.T) {
 		name := strings.TrimSpace(fmt.Sprintf("pp%d dp%d tp%d %s", max(1, o.PP), max(1, o.DP), max(1, o.TP), o.Pipeline))
 		t.Run(name, func(t *testing.T) {
 			m := compiled(t, o)
-			caught, left := 0, map[string]int{}
+			list := mutations.Of(t, 20)
 			for rank := range m.Ranks {
 				p := m.Programs[m.RankProgram[rank]]
 				for _, mu := range proof.Mutants(p, m.Mesh) {
 					bad := proof.With(m, rank, mu.P)
-					if _, err := proof.Check(bad); err != nil {
-						caught++
-					} else if alone := m.Ranks == max(1, o.PP); !alone {
-						t.Errorf("rank %d: not caught: %s", rank, mu.What())
+					what := fmt.Sprintf("%s, rank %d: %s", name, rank, mu.What())
+					_, told := proof.Check(bad)
+					if alone := m.Ranks == max(1, o.PP); told == nil && !alone {
+						t.Errorf("%s: the rule that ranks of a stage are alike does not find it", what)
 					}
-					if _, err := proof.Simulate(bad, true); err == nil {
-						why := proof.Harmless(&p, &mu.P)
-						if left[why]++; why == "" {
-							t.Errorf("rank %d: not simulated: %s", rank, mu.What())
-						}
+					_, stopped := proof.Simulate(bad, true)
+					why := proof.Harmless(&p, &mu.P)
+					switch {
+					case stopped == nil && why == "":
+						list.Missed(what)
+					case told == nil:
+						list.Harmless(what, why)
+					default:
+						list.Caught(what, "proof", told)
 					}
 				}
 			}
-			t.Logf("%d ranks: %d caught; in the simulation, %v left", m.Ranks, caught, left)
 		})
 	}
 }
