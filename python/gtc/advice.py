@@ -7,13 +7,13 @@ from torch.nn.utils import rnn
 
 PACKED = (
     "the module packs its sequences (pack_padded_sequence), which no graph can hold: run the recurrent layer over the padded batch, and "
-    "mask what it gives behind the end of each sample or give the loss targets of -100 there")
+    "mask its results after the end of each sample, or give the loss targets of -100 there")
 KNOWN = (  # (what a failure's text holds, what to do)
     (("GuardOnDataDependentSymNode", "data-dependent", "data dependent", "ynamic control flow"),
      "the module decides on the contents of a tensor (an if, a loop, .item(), a mask as an index), which no graph can: write it with "
      "torch.where, or decide outside of the module"),
     (("UnsupportedOperatorError", "DispatchError", "No ONNX function found", "ConversionError"),
-     "an operation of the module has no form in ONNX: write it with simpler ones"),
+     "an operation of the module does not exist in ONNX: write it with simpler ones"),
 )
 
 

@@ -46,9 +46,9 @@ def export(model, args, path, loss=None, dynamic_batch=True, exporter="auto", *,
     that make no sense.
     """
     if exporter not in ("auto", *EXPORTERS):
-        raise ValueError(f"exporter is auto, dynamo or torchscript, not {exporter!r}")
+        raise ValueError(f"exporter must be auto, dynamo or torchscript, not {exporter!r}")
     if not isinstance(model, nn.Module):
-        raise ValueError(f"model is a {type(model).__name__}, not a torch.nn.Module")
+        raise ValueError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
     path = os.fspath(path)
     report = Report(path, loss=loss if isinstance(loss, str) else "graph" if loss is not None else "")
     inner = None if isinstance(loss, str) else loss
@@ -139,10 +139,10 @@ def prepared(model, args, loss, targets):
     """The module of tensors, with targets for its loss, and the results of the example: the loss where one is given."""
     given = () if targets is None else (targets,) if torch.is_tensor(targets) else tuple(targets)
     if loss is None and given:
-        raise ValueError("targets are for a loss module; there is none")
+        raise ValueError("targets are for a loss module, but no loss is given")
     flat = Flat(model, args)
     if not flat.tensors:
-        raise ValueError("args hold no tensor")
+        raise ValueError("args contain no tensor")
     with torch.no_grad(), advice.watched() as packed:
         outs = flat(*flat.tensors)
     flat.packs = bool(packed)
@@ -155,7 +155,7 @@ def prepared(model, args, loss, targets):
     with torch.no_grad():
         value = flat(*flat.tensors)[0]
     if value.numel() != 1:
-        raise ValueError(f"the loss is {list(value.shape)}, not one number")
+        raise ValueError(f"the loss must be one number, but has shape {list(value.shape)}")
     return flat, (value,)
 
 
@@ -166,7 +166,7 @@ def made_targets(loss, out):
         return (torch.zeros(shape, dtype=torch.int64, device=out.device),)
     if isinstance(loss, (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss, nn.KLDivLoss)):
         return (torch.zeros_like(out),)
-    raise ValueError(f"give targets=…: an example of what {loss!r} takes after the model's output cannot be guessed")
+    raise ValueError(f"give targets=…, an example of what {loss!r} takes after the model's output: it cannot be guessed")
 
 
 def moved(flat, restore):
@@ -218,14 +218,14 @@ def batched(flat, batch_dim):
     """The dimension that counts the samples, of each tensor; None where there is none."""
     given = batch_dim if isinstance(batch_dim, dict) else {}
     if unknown := sorted(set(given) - set(flat.names)):
-        raise ValueError(f"batch_dim: there is no input {unknown[0]}; there are {', '.join(flat.names)}")
+        raise ValueError(f"batch_dim: the model has no input {unknown[0]}; it has {', '.join(flat.names)}")
     tensors = dict(zip(flat.names, flat.tensors))
     first = next((n for n in [*given, *flat.names] if tensors[n].dim()), None)
     if first is None:
         return [None] * len(flat.tensors)
     for name, dim in [*given.items(), *([] if given else [(first, batch_dim)])]:
         if not -tensors[name].dim() <= dim < tensors[name].dim():
-            raise ValueError(f"batch_dim: input {name} is {list(tensors[name].shape)}, and has no dimension {dim}")
+            raise ValueError(f"batch_dim: input {name} has shape {list(tensors[name].shape)}, and so no dimension {dim}")
     size = tensors[first].shape[given.get(first, 0) if given else batch_dim]
 
     def of(name, t):

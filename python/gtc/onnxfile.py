@@ -194,7 +194,7 @@ def check_values(proto, flat, report):
             continue
         value = numpy_helper.to_array(i)
         if list(value.shape) != list(t.shape):
-            report.lost.append(f"{i.name}: the file holds {list(value.shape)}, the module {list(t.shape)}")
+            report.lost.append(f"{i.name}: the file holds {list(value.shape)}, but the module {list(t.shape)}")
         elif i.name in report.parameters and not np.array_equal(value, t.detach().cpu().numpy(), equal_nan=True):
             report.lost.append(f"{i.name}: the file holds other values than the module")
         elif i.name in report.buffers:

@@ -30,7 +30,7 @@ def record(model, path, loss=None):
     parameters = dict(model.named_parameters(remove_duplicate=False))
     told = " ".join([*(i.name for i in proto.graph.initializer), *props.values(), *(p.value for p in proto.graph.metadata_props)])
     if parameters and not any(name in told for name in parameters):
-        raise ValueError(f"{path} names none of the parameters of {type(model).__name__}: it is of another module, or of one that wraps this one")
+        raise ValueError(f"{path} names none of the parameters of {type(model).__name__}: it was exported from another module, or from one that wraps this one")
     modules, first, tied = dict(model.named_modules()), {}, {}
     for name, tensor in (*parameters.items(), *model.named_buffers(remove_duplicate=False)):
         if first.setdefault(id(tensor), name) != name:

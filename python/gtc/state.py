@@ -44,7 +44,7 @@ def load_state(model, checkpoint, strict=True):
     unexpected = sorted(n for n in tensors if n not in names)
     filled = {id(names[n]) for n in tensors if n in names}
     missing = [n for n, p in model.named_parameters() if id(p) not in filled and p.requires_grad and n not in unused]
-    wrong = [f"{n}: the checkpoint has {list(t.shape)}, the module {list(names[n].shape)}" for n, t in tensors.items()
+    wrong = [f"{n}: the checkpoint has {list(t.shape)}, but the module has {list(names[n].shape)}" for n, t in tensors.items()
              if n in names and t.shape != names[n].shape]
     faults = []
     if strict and missing:
@@ -54,7 +54,7 @@ def load_state(model, checkpoint, strict=True):
     if wrong:
         faults.append("other shapes: " + listed(wrong, "; "))
     if not any(n in names for n in tensors) and not faults:
-        faults.append("not one tensor has a name of the module's")
+        faults.append("no tensor has the name of a parameter or buffer of the module")
     if faults:
         hint = ""
         if unexpected and missing:
@@ -101,15 +101,15 @@ def merged(path):
     """{name: tensor} of the module with the adapters at `path` merged, by `gtc export --merge-lora`."""
     how = "`gtc export GTC-OUT --merge-lora -o FILE.safetensors` writes the module's own"
     if path.is_file():
-        raise StateError(f"{path} holds adapters of low rank, not the weights below them: {how}")
+        raise StateError(f"{path} holds LoRA adapters, not the weights that they adapt: {how}")
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "merged.safetensors")
         try:
             done = subprocess.run([binary(), "export", str(path), "--merge-lora", "-o", str(out)], capture_output=True, text=True)
         except GtcError as fault:
-            raise StateError(f"{path} holds adapters of low rank; {how}, which needs the binary: {fault}") from None
+            raise StateError(f"{path} holds LoRA adapters; {how}, which needs the gtc binary: {fault}") from None
         if done.returncode:
-            raise StateError(f"{path} holds adapters of low rank, which could not be merged: {done.stderr.strip()}")
+            raise StateError(f"{path} holds LoRA adapters, which could not be merged into the weights: {done.stderr.strip()}")
         return read_safetensors(out)
 
 
@@ -166,12 +166,12 @@ def read_safetensors(path):
             raise ValueError(f"it has {len(data)} bytes")
         (size,) = struct.unpack_from("<Q", data)
         if len(data) < 8 + size:
-            raise ValueError(f"it ends at byte {len(data)}, its header at {8 + size}")
+            raise ValueError(f"it ends at byte {len(data)}, but its header at {8 + size}")
         header = json.loads(data[8 : 8 + size])
         header.pop("__metadata__", None)
         return {n: tensor(data, 8 + size, h) for n, h in header.items()}
     except (struct.error, ValueError, KeyError, TypeError) as fault:
-        raise StateError(f"{path} is damaged or no safetensors file: {fault}") from None
+        raise StateError(f"{path} is damaged or not a safetensors file: {fault}") from None
 
 
 def tensor(data, start, header):
@@ -179,7 +179,7 @@ def tensor(data, start, header):
     dtype = DTYPES[header["dtype"].lower()]
     begin, end = (start + x for x in header["data_offsets"])
     if end > len(data):
-        raise ValueError(f"it ends at byte {len(data)}, a tensor at {end}")
+        raise ValueError(f"it ends at byte {len(data)}, but a tensor at {end}")
     if begin == end:
         return torch.zeros(header["shape"], dtype=dtype)
     return torch.frombuffer(bytearray(data[begin:end]), dtype=dtype).reshape(header["shape"])
@@ -191,7 +191,7 @@ def read_checkpoint(folder):
         index = json.loads((folder / "index.json").read_text())["index"]
         names = [s["file"] for s in index["shards"]]
         if any(os.path.basename(n) != n for n in names):
-            raise ValueError("a shard lies in another folder")
+            raise ValueError("a shard is in another folder")
         shards = [read_safetensors(folder / n) for n in names]
         return {n: whole(n, t, shards) for n, t in index["tensors"].items()}
     except (OSError, KeyError, ValueError, RuntimeError) as fault:

@@ -50,7 +50,7 @@ class Exports(unittest.TestCase):
                     self.assertEqual(report.batch_dims, {"x": 1, "h": 1})
 
     def test_refused(self):
-        for dim, words in ((3, "has no dimension 3"), ({"z": 1}, "there is no input z")):
+        for dim, words in ((3, "no dimension 3"), ({"z": 1}, "the model has no input z")):
             with self.assertRaisesRegex(ValueError, words):
                 gtc.export(Steps(), torch.randn(5, 4, 3), os.path.join(self.folder, "m.onnx"), batch_dim=dim, quiet=True)
 

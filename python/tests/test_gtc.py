@@ -125,9 +125,9 @@ class Exports(unittest.TestCase):
         self.assertEqual(self.record(proto)["gtc.loss"], "mse")
         with self.assertRaisesRegex(ValueError, "targets="):
             self.export(model, torch.randn(4, 3), loss=Margin())
-        with self.assertRaisesRegex(ValueError, r"the loss is \[4, 5\], not one number"):
+        with self.assertRaisesRegex(ValueError, r"the loss must be one number, but has shape \[4, 5\]"):
             self.export(model, torch.randn(4, 3), loss=nn.MSELoss(reduction="none"))
-        with self.assertRaisesRegex(ValueError, "exporter is"):
+        with self.assertRaisesRegex(ValueError, "exporter must be"):
             self.export(model, torch.randn(4, 3), exporter="onnx")
 
     def test_arguments_by_name_and_results_in_a_dataclass(self):
@@ -316,7 +316,7 @@ class Names(unittest.TestCase):
     def test_wrong_uses_are_told(self):
         with mock.patch.dict(os.environ, GTC="/no/such/gtc"), self.assertRaisesRegex(gtc.GtcError, "/no/such/gtc, which is not a program"):
             gtc.run("out")
-        with self.assertRaisesRegex(ValueError, "model is a function, not"):
+        with self.assertRaisesRegex(ValueError, "model must be a torch.nn.Module, not a function"):
             gtc.export(lambda x: x, torch.ones(2), "never.onnx")
 
 
@@ -430,7 +430,7 @@ class States(unittest.TestCase):
         write_safetensors(path, state)
         with self.assertRaises(gtc.StateError) as told:
             gtc.load_state(self.model, path)
-        for part in ("no tensor for 1 of the module's parameters: 0.weight", "no parameter or buffer for 1 tensors: val_3", r"0.bias: the checkpoint has [5], the module [4]"):
+        for part in ("no tensor for 1 of the module's parameters: 0.weight", "no parameter or buffer for 1 tensors: val_3", r"0.bias: the checkpoint has [5], but the module has [4]"):
             self.assertIn(part, str(told.exception))
         for n, t in self.model.state_dict().items():
             self.assertTrue(torch.equal(t, before[n]), f"{n} was changed")

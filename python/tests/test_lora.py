@@ -144,9 +144,9 @@ class Adapters(unittest.TestCase):
     def test_load_state_tells_what_it_needs(self):
         out = self.compiled(Net(), "--no-build", "--lora", "rank=2,target=proj")
         program.run("export", out, "-o", self.folder / "a.safetensors")
-        with self.assertRaisesRegex(gtc.StateError, "adapters of low rank, not the weights below them: .*--merge-lora"):
+        with self.assertRaisesRegex(gtc.StateError, "LoRA adapters, not the weights that they adapt: .*--merge-lora"):
             gtc.load_state(Net(), self.folder / "a.safetensors")
-        with mock.patch.dict("os.environ", GTC="/no/gtc"), self.assertRaisesRegex(gtc.StateError, "--merge-lora.*needs the binary"):
+        with mock.patch.dict("os.environ", GTC="/no/gtc"), self.assertRaisesRegex(gtc.StateError, "--merge-lora.*needs the gtc binary"):
             gtc.load_state(Net(), out)
 
 
