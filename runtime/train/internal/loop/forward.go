@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gtc-compiler/gtc/runtime/ckpt"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
@@ -34,6 +35,7 @@ func (s *session) dumpForward() error {
 	if err := s.resume(nil); err != nil {
 		return err
 	}
+	s.untrained()
 	arrays, err := p.run()
 	if err != nil {
 		return err
@@ -42,6 +44,20 @@ func (s *session) dumpForward() error {
 		s.rep.Note("%s", report.Random("outputs are", nodes))
 	}
 	return s.writeResults(s.cfg.dumpForward, s.Plan.Named(s.Plan.AsModel(arrays)))
+}
+
+// untrained says that outputs are those of the initial weights where there are trained ones.
+func (s *session) untrained() {
+	dir := s.checkpointDir()
+	if s.cfg.resume != "" || s.cfg.initFrom != "" || dir == "" {
+		return
+	}
+	c, err := ckpt.Open(dir)
+	if err != nil { // none, or none that counts: nobody asked for it
+		return
+	}
+	defer c.Close()
+	s.rep.Note("outputs are those of the initial weights: --resume takes the checkpoint of step %d in %s", c.Index().Step, dir)
 }
 
 // forward runs a model over samples, as many at a time as it was compiled for.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gtc-compiler/gtc/runtime/npz"
@@ -73,4 +74,21 @@ func TestForwardOfSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.fails(t, dir, "there are no samples", "--inputs", empty, "--dump-forward", "y.npz")
+}
+
+// TestForwardUntrained: whoever has trained and does not ask for what was trained is told that outputs are of the initial weights.
+func TestForwardUntrained(t *testing.T) {
+	m := newToy()
+	dir, data := m.folder(t, 13)
+	untold := "outputs are those of the initial weights: --resume takes the checkpoint of step 2"
+	for _, c := range []struct {
+		args []string
+		told bool
+	}{{nil, true}, {[]string{"--resume"}, false}, {[]string{"--checkpoint-dir", "none"}, false}} {
+		m.ok(t, dir, "--data", data, "--steps", "2")
+		o := m.ok(t, dir, append(c.args, "--dump-forward", filepath.Join(dir, "out.npz"), "--inputs", data)...)
+		if strings.Contains(o.err, untold) != c.told {
+			t.Errorf("%v: %s", c.args, o.err)
+		}
+	}
 }
