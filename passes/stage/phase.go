@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
@@ -69,7 +70,7 @@ func (k *cutter) phases() error {
 		}
 		if at.micro && r.Updates != nil && r.Updates.Role != ir.Buffer || at.micro && r.Name == "loss_sum" {
 			return ir.Errorf(locOf(r.Value), "--pp does not work: what the batch adds to %q is not a sum over its samples, and a pipeline computes one micro-batch after the other", what(r)).
-				Note("a batch of one sample, or an op that needs all samples at once, is the cause")
+				Note("%s", cmp.Or(k.c.Meetings["step"], "a batch of one sample, or an op that needs all samples at once, is the cause"))
 		}
 		if at.micro && r.Updates != nil {
 			k.changes[r.Updates] = true

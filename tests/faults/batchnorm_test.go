@@ -11,6 +11,9 @@ var (
 		{file: "frozen_bn_torchscript", reference: "frozen_bn", processes: []string{"--dp 2"}},
 		{file: "frozen_bn_dynamo", reference: "frozen_bn"},
 		{file: "bn_computed_stats", processes: []string{"--dp 2 --microbatches 2"}},
+		// Statistics of two views together: of both batches, whatever they are split into, but for stages, which never have all samples.
+		{file: "two_views", layouts: []string{"", "--dp 2", "--dp 3", "--microbatches 2", "--dp 2 --zero 3"}},
+		{file: "two_views", layouts: []string{"--pp 2 --microbatches 2"}, refused: `node "node_cat" (Concat) needs all samples at once`},
 	}
 	normTrainings = []training{
 		{name: "running_statistics", file: "train_all_bn", flags: allBN, run: inOrder, layouts: []string{""}, verify: statisticsMove},
