@@ -173,6 +173,20 @@ func classDim(dims []int) int {
 	return len(dims) - 1
 }
 
+// sameSizes warns where targets do not tell which dim holds the classes.
+func (l *lossBuilder) sameSizes(dim int) {
+	dims, last := l.out.Type.Dims, len(l.out.Type.Dims)-1
+	if last < 2 || dims[1] != dims[last] {
+		return
+	}
+	as, other := "the last, as those of tokens; PyTorch's losses take", 1
+	if dim == 1 {
+		as, other = "dimension 1, as those of images; logits of tokens have them along", last
+	}
+	l.c.Remark(nil, "warning: dimensions 1 and %d of output %q %s are of one size: its classes are taken to lie along %s dimension %d (if they lie there, have the model transpose its output)",
+		last, l.out.Name, l.out.Type, as, other)
+}
+
 // classes builds cross_entropy and nll, which have an integer target for each row of classes.
 func (l *lossBuilder) classes(batch int) error {
 	b, dims := l.b, l.out.Type.Dims
@@ -182,6 +196,7 @@ func (l *lossBuilder) classes(batch int) error {
 	dim := classDim(dims)
 	if !l.metrics {
 		l.c.Remark(l.out, "has its %d classes in dim %d of %d", dims[dim], dim, len(dims))
+		l.sameSizes(dim)
 	}
 	lead := slices.Delete(slices.Clone(dims), dim, dim+1)
 	l.target = b.Param("target", ir.T(dtype.I64, lead...), ir.Target)
