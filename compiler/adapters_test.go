@@ -112,7 +112,7 @@ func TestNoSuchTarget(t *testing.T) {
 	}
 	o = adaptedTour()
 	o.Pass.Disable = []string{"lora"}
-	if _, err := Lower(o); err == nil || !strings.Contains(err.Error(), "--disable lora: that pass does what --lora asks for") {
+	if _, err := Lower(o); err == nil || !strings.Contains(err.Error(), "--disable lora is not possible: that pass does what --lora asks for") {
 		t.Error(err)
 	}
 }
