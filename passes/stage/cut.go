@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/cost"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // What moving a byte counts beside a floating-point operation: in a kernel, which then waits for memory, and from stage to
@@ -31,7 +32,7 @@ func (k *cutter) cut() error {
 	b := newBalance(list)
 	ends, err := b.divide(k.parts)
 	if err != nil {
-		return ir.Errorf(ir.Loc{}, "the model cannot be cut into %d parts (%d stages, %d chunks each): %v", k.parts, k.stages, k.table.Chunks, err).
+		return ir.Errorf(ir.Loc{}, "the model cannot be cut into %d parts (%d stages, %s each): %v", k.parts, k.stages, printable.Count(k.table.Chunks, "chunk"), err).
 			Note("use fewer stages; --tp and --dp divide the work of single operations")
 	}
 	k.part = map[*ir.Op]int{}
