@@ -20,7 +20,7 @@ func TestMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = append(files, filepath.Join("..", "..", "compiler", "limits.go"), filepath.Join("..", "..", "runtime", "train", "loop", "flags.go"))
+	files = append(files, filepath.Join("..", "..", "compiler", "limits.go"), filepath.Join("..", "..", "runtime", "train", "internal", "loop", "flags.go"))
 	n := 0
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
