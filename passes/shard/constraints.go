@@ -98,7 +98,7 @@ func matching(glob string, f *ir.Func) []*ir.Value {
 func parseSharding(line, text string, m mesh.Mesh, v *ir.Value) (mesh.Sharding, error) {
 	dims := strings.Split(text, ",")
 	if len(dims) != len(v.Type.Dims) {
-		return mesh.Sharding{}, ir.Errorf(ir.Loc{}, "--shard %q: %d dimensions are given, %q is %s", line, len(dims), v.Name, v.Type)
+		return mesh.Sharding{}, ir.Errorf(ir.Loc{}, "--shard %q: %d dimensions are given, but %q is %s", line, len(dims), v.Name, v.Type)
 	}
 	s := mesh.Sharding{Dims: make([][]string, len(dims))}
 	var seen []string

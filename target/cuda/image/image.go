@@ -92,7 +92,7 @@ func (b *Builder) known(l *nvrtc.Library) error {
 	}
 	for _, a := range b.o.Chips {
 		if n := chip.Capability(a); !slices.Contains(have, n) {
-			return fmt.Errorf("--arch %s: %s (CUDA %d.%d) compiles for %s", a, filepath.Base(l.Path), l.Major, l.Minor, smList(have))
+			return fmt.Errorf("--arch %s: %s (CUDA %d.%d) compiles only for %s", a, filepath.Base(l.Path), l.Major, l.Minor, smList(have))
 		}
 	}
 	return nil
