@@ -2,9 +2,9 @@ package program
 
 // Region is a tensor and where in it a box begins; a nil at is the origin.
 type Region struct {
-	Data []byte
-	Dims []int // of the tensor
-	At   []int // index of the box's first element
+	Data []byte // all elements of the tensor, row-major
+	Dims []int  // of the tensor
+	At   []int  // where the box begins in it: an index for each dim
 }
 
 // CopyBox copies a box of shape dims from one region to another. size is the bytes of an element.

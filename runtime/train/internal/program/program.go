@@ -13,23 +13,22 @@ import (
 type Program struct {
 	// Plan is the JSON of abi.Manifest, the same for every rank.
 	Plan []byte
-	// Index is the number of this program among the manifest's.
+	// Index is the position of this program in Manifest.Programs, from 0.
 	Index int
-	// Funcs are the calls of each function that the plan lists.
+	// Funcs has, for each function that the plan lists, by name, what it does, in order.
 	Funcs map[string][]Call
-	// Copies are arena copies to make when a function ends, by function.
+	// Copies has, by name of a function, the copies within the arena that are made when it ends; nothing for most.
 	Copies map[string][]Copy
-	// Device is what the calls run on when it is not this processor: calls then have Launches, Product or Convolution in place
-	// of Run.
+	// Device is what the calls run on: calls then have Launches, Product or Convolution in place of Run. Nil: the CPU of this process.
 	Device *Device
-	// SetThreads sets the thread count of the generated kernels.
+	// SetThreads sets the number of threads that each generated kernel uses, at least 1.
 	SetThreads func(n int)
 }
 
 // Device is the code of a program for a device, and how that is opened.
 type Device struct {
-	Code device.Code
-	Open device.Opener
+	Code device.Code   // its kernels, for each kind of chip
+	Open device.Opener // takes the device of this rank
 }
 
 // What programs are made of is declared where the compiler, which writes it, sees it, too.
