@@ -194,7 +194,7 @@ func resized(o *Options, m *onnx.Model, size func(batch int) int, like *pass.Con
 	if err := passes.Run(c, passes.Table); err != nil {
 		return nil, err
 	}
-	return other.Func("forward"), nil
+	return other.Func(abi.FuncForward), nil
 }
 
 // Run compiles the model into o.Out. Tensor data is copied out of the model's file, which may go away afterwards. It ends

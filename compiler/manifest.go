@@ -31,14 +31,14 @@ func manifest(o *Options, src *rank.Source, results ...*Result) (*abi.Manifest, 
 	}
 	for _, a := range m.Mesh.Axes {
 		if a.Name != mesh.TimeAxis {
-			out.Mesh = append(out.Mesh, abi.Axis{Name: a.Name, Size: a.Size})
+			out.Mesh = append(out.Mesh, a)
 		}
 	}
-	out.Train.Meetings, out.Train.Noise, out.Train.Lone = results[0].Context.Meetings, results[0].Context.Noise, results[0].Context.Lone
+	out.Train.CrossSample, out.Train.Noise, out.Train.SingleValueStatistics = results[0].Context.CrossSample, results[0].Context.Noise, results[0].Context.SingleValueStatistics
 	out.Train.BatchDims = results[0].Context.BatchDims
 	out.RankProgram = make([]int, out.Ranks)
 	for r := range out.RankProgram {
-		out.RankProgram[r] = m.Mesh.Coord(r, "pp")
+		out.RankProgram[r] = m.Mesh.Coord(r, mesh.PipelineAxis)
 	}
 	if c := results[0].Context.Programs()[0]; c.Actions != nil {
 		out.Train.Data = plan.Data(m, results[0].Context.Programs())

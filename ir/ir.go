@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Type is the element type and the static shape of a tensor. A scalar has no dims.
@@ -52,19 +53,19 @@ const (
 	Buffer             // kept between steps but not trained by the optimizer (running statistics), or frozen
 	State              // optimizer state, the step counter, accumulated gradients
 	Stash              // kept from the forward to the backward action of one micro-batch in flight; has a copy in every slot
-	Whole              // an Input, Target or Weight of all micro-batches of the step; its name is WholePrefix and the other's
+	Whole              // an Input, Target or Weight of all micro-batches of the step; its name is abi.WholeData of the other's
 )
 
-var roleNames = [...]string{"input", "target", "weight", "param", "buffer", "state", "stash", "whole"}
-
-// WholePrefix begins the names of parameters of role Whole; what follows is the name of the data.
-const WholePrefix = "whole/"
+var roleNames = [...]abi.Role{abi.RoleInput, abi.RoleTarget, abi.RoleWeight, abi.RoleParam, abi.RoleBuffer, abi.RoleState, abi.RoleStash, abi.RoleWhole}
 
 // FromData reports whether a parameter of the role is read from the data set.
 func (r Role) FromData() bool { return r == Input || r == Target || r == Weight || r == Whole }
 
 // String is the role's name in the text form.
-func (r Role) String() string { return roleNames[r] }
+func (r Role) String() string { return string(roleNames[r]) }
+
+// Named is the role as plans have it.
+func (r Role) Named() abi.Role { return roleNames[r] }
 
 // Value is one tensor of a function: a parameter or the result of an op. It is assigned once.
 type Value struct {

@@ -270,7 +270,7 @@ func (p *parser) annotated(v *Value) {
 	if v.Op == nil {
 		for r, n := range roleNames {
 			save := p.pos
-			if r > 0 && p.word() == n {
+			if r > 0 && p.word() == string(n) {
 				v.Role = Role(r)
 				break
 			}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir/factor"
 	"github.com/gtc-compiler/gtc/ir/kir"
 )
@@ -58,8 +59,8 @@ type Rules struct {
 	// operands, for results are no larger than they, "low" runs in bf16/f16, "own" runs in its operands' type, whose elements
 	// it moves or adds a few of.
 	Precision string
-	// Collective names the mesh operation for ops that talk to other ranks ("all_reduce", …).
-	Collective string
+	// Collective names the mesh operation for ops that talk to other ranks (mesh.AllReduce, …).
+	Collective mesh.Collective
 	// Effect keeps an op that has no used result (a barrier, a check).
 	Effect bool
 	// Doc is one line that says what the op computes, shown by gtc ops.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 )
 
 // Once values have offsets, the calls are gone through with what each stretch of the arena holds: whatever is read must still be
@@ -147,7 +149,7 @@ func (m *memory) call(c *Call) error {
 // fly notes what a collective works on while it is on its way. An all_reduce has copied what it reads into its results.
 func (m *memory) fly(w *Work) {
 	busy := slices.Clone(w.Write)
-	if w.Write == nil || w.Write[0].Op.Def.Rules.Collective != "all_reduce" {
+	if w.Write == nil || w.Write[0].Op.Def.Rules.Collective != mesh.AllReduce {
 		busy = append(busy, w.Read...)
 	}
 	for _, v := range busy {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"golang.org/x/tools/txtar"
 )
 
@@ -39,7 +40,7 @@ func saveCrash(c *pass.Context, name string, before *ir.Module, what string) err
 	for _, t := range bigConsts(before) {
 		if len(t.Data) > 0 && len(t.Data) <= maxCrashConst {
 			text := base64.StdEncoding.EncodeToString(t.Data) + "\n"
-			a.Files = append(a.Files, txtar.File{Name: "const/" + t.Hash(), Data: []byte(text)})
+			a.Files = append(a.Files, txtar.File{Name: abi.Constant.Of(t.Hash()), Data: []byte(text)})
 		}
 	}
 	if err := os.WriteFile(path, txtar.Format(a), 0o644); err != nil {
@@ -85,13 +86,13 @@ func LoadCrash(data []byte) (*pass.Context, string, error) {
 		return nil, "", fmt.Errorf("options.json: %w", err)
 	}
 	for _, t := range bigConsts(m) {
-		text, ok := files["const/"+t.Hash()]
+		text, ok := files[abi.Constant.Of(t.Hash())]
 		if !ok {
 			continue
 		}
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 		if err != nil || len(raw) != t.Type.Bytes() {
-			return nil, "", fmt.Errorf("const/%s: not %d bytes of base64", t.Hash(), t.Type.Bytes())
+			return nil, "", fmt.Errorf("%s: not %d bytes of base64", t.Hash(), t.Type.Bytes())
 		}
 		t.Data = raw
 	}

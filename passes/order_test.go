@@ -158,7 +158,7 @@ func programText(t testing.TB, c *pass.Context) string {
 				}
 			}
 		}
-		facts, err := json.MarshalIndent([]any{p.Plan, p.Actions, p.Slots, c.FileDims, c.Meetings, c.Noise, c.BatchDims, c.Lone, c.Loss}, "", " ")
+		facts, err := json.MarshalIndent([]any{p.Plan, p.Actions, p.Slots, c.FileDims, c.CrossSample, c.Noise, c.BatchDims, c.SingleValueStatistics, c.Loss}, "", " ")
 		if err != nil {
 			t.Fatal(err)
 		}

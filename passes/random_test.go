@@ -17,6 +17,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // net grows a random forward function.
@@ -232,7 +233,7 @@ func against(m *ir.Module, o *pass.Options) error {
 	}
 	for _, f := range whole {
 		args := interp.Random(f, 1)
-		if scale := args[pass.LossScale]; scale != nil && o.LossScale > 0 {
+		if scale := args[abi.LossScale]; scale != nil && o.LossScale > 0 {
 			scale.F[0] = o.LossScale
 		}
 		if err := interp.EquivalentPrograms(programs, f, args, steps(f)); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/gtc-compiler/gtc/passes/pass"
 )
 
-// TestWhereSamplesMeet holds the analysis of whole models to what is known of them: a false meeting costs the last samples of an epoch, one
+// TestWhereSamplesMeet holds the analysis of whole models to what is known of them: one found in vain costs the last samples of an epoch, one
 // that is missed trains wrongly.
 func TestWhereSamplesMeet(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(fixtures.Path(t, "models"), "*.onnx"))
@@ -36,10 +36,10 @@ func TestWhereSamplesMeet(t *testing.T) {
 			if err := passes.Run(c, passes.Table); err != nil {
 				t.Fatal(err)
 			}
-			if got := c.Meetings["step"]; (meets[model] == "") != (got == "") || !strings.HasSuffix(got, meets[model]) {
+			if got := c.CrossSample["step"]; (meets[model] == "") != (got == "") || !strings.HasSuffix(got, meets[model]) {
 				t.Errorf("samples meet in @step: %q, want %q", got, meets[model])
 			}
-			if got := c.Meetings["eval"]; (got != "") != (model == "gpt_loss_inside") {
+			if got := c.CrossSample["eval"]; (got != "") != (model == "gpt_loss_inside") {
 				t.Errorf("samples meet in @eval: %q", got)
 			}
 		})

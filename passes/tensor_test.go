@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
@@ -60,7 +61,7 @@ func TestTensorParallel(t *testing.T) {
 						t.Log(r)
 					}
 				}
-				counts := map[string]int{}
+				counts := map[mesh.Collective]int{}
 				for _, op := range c.Module.Func("step").Ops {
 					if kind := op.Def.Rules.Collective; kind != "" {
 						counts[kind]++

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/passes/optimizer"
@@ -59,7 +60,7 @@ func TestZeroParallel(t *testing.T) {
 					}
 				}
 				for _, f := range c.Module.Funcs {
-					counts := map[string]int{}
+					counts := map[mesh.Collective]int{}
 					for _, op := range f.Ops {
 						if kind := op.Def.Rules.Collective; kind != "" {
 							counts[kind]++

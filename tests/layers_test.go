@@ -21,7 +21,8 @@ import (
 //	tool   programs that a person starts: they may also start ranks
 //	test   only tests import these
 const layers = `
-both  ir/dtype ir/factor distributed/mesh runtime/abi runtime/internal/mapfile kernels/cpu distributed/schedule distributed/topo
+both  ir/dtype ir/factor distributed/mesh distributed/schedule runtime/internal/mapfile
+both  runtime/abi kernels/cpu distributed/topo
 both  runtime/npz runtime/safetensors runtime/printable runtime/nvrtc runtime/dynlib runtime/filelock
 test  internal/fixtures internal/mutations
 

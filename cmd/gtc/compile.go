@@ -123,7 +123,7 @@ func along(m *abi.Manifest) string {
 	var list []string
 	for i := range m.Programs[0].Tensors {
 		t := &m.Programs[0].Tensors[i]
-		if d := m.Train.BatchDims[t.Name]; d > 0 && t.Role == "input" {
+		if d := m.Train.BatchDims[t.Name]; d > 0 && t.Role == abi.RoleInput {
 			list = append(list, fmt.Sprintf("dimension %d of %s", d, printable.Line(t.Name)))
 		}
 	}
@@ -206,7 +206,7 @@ func parameters(m *abi.Manifest) (tensors, elems, bytes int) {
 	for i := range m.Programs {
 		for k := range m.Programs[i].Tensors {
 			x := &m.Programs[i].Tensors[k]
-			if x.Role != "param" || seen[x.Name] {
+			if x.Role != abi.RoleParam || seen[x.Name] {
 				continue
 			}
 			seen[x.Name] = true
@@ -228,7 +228,7 @@ func inParts(m *abi.Manifest, axis string) (tensors int, share float64) {
 	for i := range m.Programs {
 		for k := range m.Programs[i].Tensors {
 			x := &m.Programs[i].Tensors[k]
-			if x.Role != "param" || seen[x.Name] {
+			if x.Role != abi.RoleParam || seen[x.Name] {
 				continue
 			}
 			seen[x.Name] = true

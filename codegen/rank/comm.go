@@ -96,7 +96,7 @@ func Collectives(m *ir.Module) []abi.Collective {
 		g.f = f
 		for _, op := range f.Ops {
 			kind := op.Def.Rules.Collective
-			if kind == "" || kind == "shard_slice" {
+			if !kind.Talks() {
 				continue
 			}
 			cm, err := g.collective(op)

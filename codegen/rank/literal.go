@@ -21,8 +21,10 @@ func literal(x any) jen.Code { return literalOf(reflect.ValueOf(x), true) }
 // literalOf prints v; typed says that a struct's type must stand before its fields, as it need not in a list of them.
 func literalOf(v reflect.Value, typed bool) *jen.Statement {
 	switch v.Kind() {
-	case reflect.Int, reflect.Float64, reflect.Bool, reflect.String:
+	case reflect.Int, reflect.Float64, reflect.Bool:
 		return jen.Lit(v.Interface())
+	case reflect.String: // also of a type of its own, which Go gives the constant where it stands
+		return jen.Lit(v.String())
 	case reflect.Uint64:
 		return jen.Id(fmt.Sprint(v.Uint()))
 	case reflect.Pointer:

@@ -132,7 +132,7 @@ func (src *Source) makers(calls []call) {
 	for _, cl := range calls {
 		for _, v := range cl.out {
 			if src.Makers[v] = cl.fn; cl.comm != nil {
-				src.Makers[v] = cl.comm.Kind + " over " + cl.comm.Axis
+				src.Makers[v] = string(cl.comm.Kind) + " over " + cl.comm.Axis
 			}
 		}
 	}
@@ -221,25 +221,25 @@ func (g *generator) templateCall(op *ir.Op, impl kir.Impl) (call, error) {
 			cl.args = append(cl.args, arg{null: true})
 			continue
 		}
-		cl.args = append(cl.args, arg{offset: g.looseOperand(op, impl, i, all[i], &cl)})
+		cl.args = append(cl.args, arg{offset: g.stridedOperand(op, impl, i, all[i], &cl)})
 	}
 	cl.out = slices.DeleteFunc(slices.Clone(cl.out), func(v *ir.Value) bool { return v.Within != nil })
 	return cl, g.machine.template(op, impl, &cl)
 }
 
-// looseOperand is where a template finds operand i, or writes result i-len(op.In): through the views on it or into the
+// stridedOperand is where a template finds operand i, or writes result i-len(op.In): through the views on it or into the
 // assembly it is part of, whose strides it is told, when it takes strides for it.
-func (g *generator) looseOperand(op *ir.Op, impl kir.Impl, i int, v *ir.Value, cl *call) int {
+func (g *generator) stridedOperand(op *ir.Op, impl kir.Impl, i int, v *ir.Value, cl *call) int {
 	src, acc, ok := v, kir.Access{}, false
 	if i < len(op.In) {
-		src, acc, ok = group.Loose(op, impl, i)
+		src, acc, ok = group.Strided(op, impl, i)
 	} else if p, within := group.Within(v); within {
 		src, acc, ok = p.In, p.Access, true
 	}
 	if !ok {
 		return v.Offset
 	}
-	for d, p := range impl.Loose[i] {
+	for d, p := range impl.Strided[i] {
 		if p >= 0 && acc.Dims[d] > 1 {
 			cl.ints[p] = acc.Strides[d]
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // judge follows a module through the pipeline.
@@ -80,7 +81,7 @@ func (j *judge) compare(c *pass.Context, p pass.Pass, had pass.Prop, now []inter
 	case j.before == nil || p.Clears&^j.have&pass.Typed != 0:
 		return nil
 	case p.Makes&pass.HasGrad != 0:
-		if err := gradients(now[0].Module.Func("step")); err != nil {
+		if err := gradients(now[0].Module.Func(abi.FuncStep)); err != nil {
 			return err
 		}
 	case had&j.have&pass.Local != 0 && len(j.since) == 1:
@@ -106,7 +107,7 @@ func (j *judge) compare(c *pass.Context, p pass.Pass, had pass.Prop, now []inter
 // runs reports whether ranks can do a step: not before it is cut into what is done for each micro-batch.
 func runs(programs []interp.Program) bool {
 	m := programs[0].Module
-	return m.Mesh.Size(mesh.TimeAxis) == 1 && m.Mesh.Size("pp") == 1 || m.Func("micro") != nil || m.Func("step") == nil || programs[0].Actions != nil
+	return m.Mesh.Size(mesh.TimeAxis) == 1 && m.Mesh.Size(mesh.PipelineAxis) == 1 || m.Func(abi.FuncMicro) != nil || m.Func(abi.FuncStep) == nil || programs[0].Actions != nil
 }
 
 // halfTolerance is how far results may be from one another, in norm, where values are of half precision, and round wherever they
@@ -157,7 +158,7 @@ func sameResults(f, g *ir.Func, otherGrads bool) error {
 	}{{"result", want.Named, got.Named}, {"update of", want.Updates, got.Updates}} {
 		for _, name := range slices.Sorted(maps.Keys(all.want)) {
 			x, y := all.want[name], all.got[name]
-			if y == nil || otherGrads && strings.HasPrefix(name, "grad/") {
+			if y == nil || otherGrads && abi.Gradient.Has(name) {
 				continue
 			}
 			if err := differ(x, alike(y, x.Type), f, g); err != nil {
@@ -278,7 +279,7 @@ func given(programs []interp.Program, f *ir.Func, args map[string]*ir.Array) (ma
 	if slices.ContainsFunc(programs[0].Module.Funcs, func(f *ir.Func) bool { return f.Calls != nil }) {
 		s.Shuffle = 1 // by its calls, on the memory that was planned
 	}
-	if f.Name == "step" {
+	if f.Name == abi.FuncStep {
 		err = s.Step(args)
 	} else {
 		err = s.Call(f.Name, args)
@@ -292,7 +293,7 @@ func given(programs []interp.Program, f *ir.Func, args map[string]*ir.Array) (ma
 			if x, err := s.Whole(r.Updates.Name); err == nil && x != nil {
 				all[what(r)] = x
 			}
-		} else if x, err := s.Result(r.Name, f.Name != "step"); err == nil && x != nil {
+		} else if x, err := s.Result(r.Name, f.Name != abi.FuncStep); err == nil && x != nil {
 			all[what(r)] = x
 		}
 	}
@@ -333,7 +334,7 @@ func gradients(f *ir.Func) error {
 	moved := [2]map[string]*ir.Array{maps.Clone(args), maps.Clone(args)}
 	want, terms := 0.0, 0.0
 	for _, p := range f.Params {
-		g := out.Named["grad/"+p.Name]
+		g := out.Named[abi.Gradient.Of(p.Name)]
 		if g == nil {
 			continue
 		}
@@ -352,7 +353,7 @@ func gradients(f *ir.Func) error {
 		if err != nil {
 			return err
 		}
-		loss[i] = o.Named["loss_sum"].F[0]
+		loss[i] = o.Named[abi.LossSum].F[0]
 	}
 	if got := (loss[0] - loss[1]) / (2 * differenceStep); math.Abs(got-want) > differenceTol*terms+1e-6 {
 		return errors.New("the gradients of @" + f.Name + fmt.Sprintf(" along a random direction add up to %.9g, the loss changes by %.9g", want, got))

@@ -89,8 +89,8 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		rep.Tol = DefaultTol
 	}
 	for _, c := range curves {
-		if h, err := ref.Header("curve/" + c.name); err == nil && h.Count() == 0 {
-			return nil, compiler.Input(fmt.Errorf("%s: array %q is empty", ref.Path(), "curve/"+c.name))
+		if h, err := ref.Header(abi.Curve.Of(c.name)); err == nil && h.Count() == 0 {
+			return nil, compiler.Input(fmt.Errorf("%s: array %q is empty", ref.Path(), abi.Curve.Of(c.name)))
 		}
 	}
 	chosen := o.curves(ref)
@@ -225,7 +225,7 @@ func has(f *npz.File, name string) bool {
 // curves lists the curves to compare, the last of all when ref has none.
 func (o *Options) curves(ref *npz.File) []curve {
 	list := slices.DeleteFunc(slices.Clone(curves), func(c curve) bool {
-		return !has(ref, "curve/"+c.name) || o.Curve != "" && o.Curve != c.name
+		return !has(ref, abi.Curve.Of(c.name)) || o.Curve != "" && o.Curve != c.name
 	})
 	if len(list) == 0 {
 		list = curves[len(curves)-1:]
@@ -235,7 +235,7 @@ func (o *Options) curves(ref *npz.File) []curve {
 
 // steps is the number of updates to compare of the named curve, 1 when ref has none.
 func (o *Options) steps(ref *npz.File, name string) int {
-	h, err := ref.Header("curve/" + name)
+	h, err := ref.Header(abi.Curve.Of(name))
 	switch {
 	case err != nil:
 		return 1

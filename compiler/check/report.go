@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/passes/pass"
@@ -197,7 +196,7 @@ func (r *Report) gradients(ref *npz.File, got results, params []*onnx.Parameter)
 	largest := 0.0
 	absolute := []float64{}
 	for _, key := range ref.Names() {
-		name, ok := strings.CutPrefix(key, "grad/")
+		name, ok := abi.Gradient.Cut(key)
 		if !ok {
 			continue
 		}
@@ -245,14 +244,14 @@ func (r *Report) gradients(ref *npz.File, got results, params []*onnx.Parameter)
 // match finds the gradient of the parameter that the reference calls name: by that name, by another name of the same
 // tensor, or by the file's tensor that holds it, turned back when the exporter had transposed it.
 func match(got results, name string, params []*onnx.Parameter) ([]float64, []int) {
-	if x, shape, err := got.array("grad/" + name); err == nil {
+	if x, shape, err := got.array(abi.Gradient.Of(name)); err == nil {
 		return x, shape
 	}
 	for _, p := range params {
 		if p.Initializer != name && !slices.Contains(p.Aliases, name) {
 			continue
 		}
-		x, shape, err := got.array("grad/" + p.Name)
+		x, shape, err := got.array(abi.Gradient.Of(p.Name))
 		if err != nil {
 			continue
 		}
@@ -275,7 +274,7 @@ func transpose(x []float64, rows, cols int) []float64 {
 }
 
 // emptySteps is the array of results with a 1 for each step in which nothing counts for the loss: it has none.
-const emptySteps = "empty_steps"
+const emptySteps = abi.EmptySteps
 
 // withoutEmpty makes the losses of empty steps 0 where the reference has 0 or NaN, so that they agree, and says how many there
 // are.
@@ -302,10 +301,10 @@ func withoutEmpty(got results, have, want []float64) (h, w []float64, note strin
 
 // curve compares the losses before each update, all together.
 func (r *Report) curve(ref *npz.File, got results, name string) error {
-	if !has(ref, "curve/"+name) {
+	if !has(ref, abi.Curve.Of(name)) {
 		return nil
 	}
-	want, _, err := read(ref, "curve/"+name)
+	want, _, err := read(ref, abi.Curve.Of(name))
 	if err != nil {
 		return err
 	}
@@ -319,7 +318,7 @@ func (r *Report) curve(ref *npz.File, got results, name string) error {
 	have, want, note := withoutEmpty(got, have, want)
 	e := ratio(distance(have, want), norm(want))
 	r.Curves[name] = e
-	r.Rows = append(r.Rows, Row{"curve/" + name + note, e})
+	r.Rows = append(r.Rows, Row{abi.Curve.Of(name) + note, e})
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // maxRows bounds the rows that are paired: each is compared with each.
@@ -26,7 +27,7 @@ func matchRows(got results, name string, params []*onnx.Parameter, want []float6
 	if part == nil || len(dims) != 2 {
 		return nil
 	}
-	have, _, err := got.array("grad/" + part.Name)
+	have, _, err := got.array(abi.Gradient.Of(part.Name))
 	width := dims[1]
 	if err != nil || width == 0 || len(have)%width != 0 {
 		return nil

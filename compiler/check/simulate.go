@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/gtc-compiler/gtc/compiler"
@@ -15,6 +14,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
@@ -107,7 +107,7 @@ func simulate(ctx context.Context, res *compiler.Result, inputs []string, ref *n
 	}
 	m := &memory{}
 	if res.Context.Opt.Loss == pass.NoLoss {
-		if err := sim.Call("forward", batch); err != nil {
+		if err := sim.Call(abi.FuncForward, batch); err != nil {
 			return nil, fmt.Errorf("simulating @forward: %w", err)
 		}
 		m.first, err = w.named(programs, sim)
@@ -146,11 +146,11 @@ func Programs(c *pass.Context) []interp.Program {
 
 // meanLoss is that of the last step, and 1 when nothing counts in it, so that it is none.
 func meanLoss(sim *interp.Simulation) (loss, empty float64, err error) {
-	sum, err := sim.Result("loss_sum", false)
+	sum, err := sim.Result(abi.LossSum, false)
 	if err != nil {
 		return 0, 0, err
 	}
-	count, err := sim.Result("count", false)
+	count, err := sim.Result(abi.Count, false)
 	switch {
 	case err != nil:
 		return 0, 0, err
@@ -206,7 +206,7 @@ func (w *whole) batch(programs []interp.Program) (map[string]*ir.Array, error) {
 	for _, p := range programs {
 		for _, f := range p.Module.Funcs {
 			for _, v := range f.Params {
-				name := strings.TrimPrefix(v.Name, ir.WholePrefix)
+				name := abi.WholeData.Trim(v.Name)
 				if v.Role != ir.Whole {
 					name = v.Name
 				}

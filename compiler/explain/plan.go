@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gtc-compiler/gtc/compiler/timeline"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/distributed/topo"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/printable"
@@ -36,29 +37,29 @@ type ProgramPlan struct {
 
 // Collective is one message among ranks. Bytes are those of abi.Collective.
 type Collective struct {
-	Func    string   `json:"func"`
-	PerStep int      `json:"per_step"` // times in a training step; 0 in functions that are no part of it
-	Kind    string   `json:"kind"`
-	Axis    string   `json:"axis"`
-	Peer    int      `json:"peer"` // of send and recv
-	Op      string   `json:"op"`
-	DType   string   `json:"dtype"`
-	Bytes   int      `json:"bytes"`
-	Ranks   int      `json:"ranks"` // that take part
-	Tensors []string `json:"tensors"`
-	Loc     string   `json:"loc"`
-	Why     string   `json:"why"`
+	Func    string          `json:"func"`
+	PerStep int             `json:"per_step"` // times in a training step; 0 in functions that are no part of it
+	Kind    mesh.Collective `json:"kind"`
+	Axis    string          `json:"axis"`
+	Peer    int             `json:"peer"` // of send and recv
+	Op      string          `json:"op"`
+	DType   string          `json:"dtype"`
+	Bytes   int             `json:"bytes"`
+	Ranks   int             `json:"ranks"` // that take part
+	Tensors []string        `json:"tensors"`
+	Loc     string          `json:"loc"`
+	Why     string          `json:"why"`
 	topo.Cost
 }
 
 // Total sums up the collectives of one axis and kind over a training step.
 type Total struct {
-	Axis    string  `json:"axis"`
-	Kind    string  `json:"kind"`
-	Count   int     `json:"count"`
-	Bytes   int64   `json:"bytes"`
-	Sent    int64   `json:"sent"` // by one rank
-	Seconds float64 `json:"seconds"`
+	Axis    string          `json:"axis"`
+	Kind    mesh.Collective `json:"kind"`
+	Count   int             `json:"count"`
+	Bytes   int64           `json:"bytes"`
+	Sent    int64           `json:"sent"` // by one rank
+	Seconds float64         `json:"seconds"`
 }
 
 // PlanOf lists the collectives of every program of a folder, in program order.
@@ -82,7 +83,7 @@ func PlanOf(m *abi.Manifest, t topo.Topology) *Plan {
 		for _, c := range m.Programs[i].Collectives {
 			one := Collective{Func: c.Func, PerStep: times[c.Func], Kind: c.Kind, Axis: c.Axis, Peer: c.Peer, Op: c.Op, DType: c.DType, Bytes: c.Bytes,
 				Ranks: timeline.Members(m, c.Axis), Tensors: c.Tensors, Loc: c.Loc, Why: c.Why, Cost: timeline.Predict(m, c, t)}
-			if c.Kind == "send" || c.Kind == "recv" {
+			if c.Kind.Message() {
 				one.Ranks = 2
 			}
 			pp.Collectives = append(pp.Collectives, one)
@@ -100,7 +101,7 @@ func perStep(m *abi.Manifest, p *abi.Program) map[string]int {
 		times[a.Func]++
 	}
 	if p.Actions == nil {
-		times["micro"], times["step"] = max(1, m.Train.Microbatches)-1, 1
+		times[abi.FuncMicro], times[abi.FuncStep] = max(1, m.Train.Microbatches)-1, 1
 	}
 	return times
 }
@@ -122,7 +123,7 @@ func (p *ProgramPlan) total() {
 		t.Sent += int64(c.PerStep) * c.Sent
 		t.Seconds += float64(c.PerStep) * c.Seconds
 	}
-	slices.SortStableFunc(p.Totals, func(a, b Total) int { return strings.Compare(a.Axis+" "+a.Kind, b.Axis+" "+b.Kind) })
+	slices.SortStableFunc(p.Totals, func(a, b Total) int { return strings.Compare(a.Axis+" "+string(a.Kind), b.Axis+" "+string(b.Kind)) })
 }
 
 // Print writes the plan for people.
@@ -149,21 +150,21 @@ func (p *Plan) Print(w io.Writer) {
 			fmt.Fprintf(w, "a step, one rank%12s %12s %12s %12s\n", "messages", "bytes", "sends", "predicted")
 		}
 		for _, t := range pp.Totals {
-			fmt.Fprintf(w, "  %-14s%12d %12s %12s %12s\n", t.Axis+" "+t.Kind, t.Count, size(float64(t.Bytes)), size(float64(t.Sent)), seconds(t.Seconds))
+			fmt.Fprintf(w, "  %-14s%12d %12s %12s %12s\n", t.Axis+" "+string(t.Kind), t.Count, size(float64(t.Bytes)), size(float64(t.Sent)), seconds(t.Seconds))
 		}
 	}
 }
 
 func (c *Collective) print(w io.Writer) {
-	what := c.Kind
+	what := string(c.Kind)
 	if c.Op != "" {
 		what += " " + c.Op
 	}
 	what += " over " + c.Axis
 	switch c.Kind {
-	case "send":
+	case mesh.Send:
 		what += fmt.Sprintf(", to %d", c.Peer)
-	case "recv":
+	case mesh.Recv:
 		what += fmt.Sprintf(", from %d", c.Peer)
 	default:
 		what += fmt.Sprintf(", %d ranks", c.Ranks)

@@ -15,7 +15,6 @@ import (
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/compiler/folder"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
-	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
@@ -208,12 +207,12 @@ func load(f *folder.Folder, from string) (tensors []safetensors.Tensor, step int
 // kept reports whether a tensor belongs to the model: not the optimizer's, not a constant of the program.
 func kept(f *folder.Folder, name string) bool {
 	if f == nil {
-		return name != "step" && name != pass.EmptySteps && name != onnx.NoiseSeed && !strings.HasPrefix(name, pass.LossScale) && !strings.HasPrefix(name, "optim/") && !strings.HasPrefix(name, "const/")
+		return !abi.OfRun(name)
 	}
 	for p := range f.Manifest.Programs { // of a pipeline, each stage has some
 		for i := range f.Manifest.Programs[p].Tensors {
 			if t := &f.Manifest.Programs[p].Tensors[i]; t.Name == name {
-				return t.Role == "param" || t.Role == "buffer"
+				return t.Role == abi.RoleParam || t.Role == abi.RoleBuffer
 			}
 		}
 	}

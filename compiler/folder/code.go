@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
@@ -144,15 +145,15 @@ func (c *code) collective(call *ast.CompositeLit) (abi.Collective, string, bool)
 		return abi.Collective{}, "", false
 	}
 	f := fields(lit)
-	out := abi.Collective{Kind: text(f["Kind"]), Axis: text(f["Axis"]), Peer: max(0, number(f["Peer"])), Op: text(f["Op"]), DType: text(f["DType"]),
+	out := abi.Collective{Kind: mesh.Collective(text(f["Kind"])), Axis: text(f["Axis"]), Peer: max(0, number(f["Peer"])), Op: text(f["Op"]), DType: text(f["DType"]),
 		Bytes: number(f["Bytes"]), Tensors: []string{text(f["Tensor"])}, Loc: text(f["Loc"])}
-	return out, c.fset.Position(lit.Pos()).String(), out.Kind != "shard_slice"
+	return out, c.fset.Position(lit.Pos()).String(), out.Kind.Talks()
 }
 
 // describe tells what the code and the plan say alike of a collective.
 func describe(c abi.Collective) string {
 	peer := ""
-	if c.Kind == "send" || c.Kind == "recv" {
+	if c.Kind.Message() {
 		peer = fmt.Sprintf(" with %d", c.Peer)
 	}
 	return strings.Join(strings.Fields(fmt.Sprintf("%s %s over %s%s of %s, %d bytes (%s) at %s", c.Kind, c.Op, c.Axis, peer, c.DType, c.Bytes,

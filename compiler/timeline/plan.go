@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/distributed/schedule"
 	"github.com/gtc-compiler/gtc/distributed/topo"
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -17,26 +18,12 @@ type Machine struct {
 	Flops    float64 // operations a second of one rank
 }
 
-// kinds are the functions of a stage's program, by what they do.
-var kinds = map[string]schedule.Kind{"fwd": schedule.F, "bwd": schedule.B, "wgrad": schedule.W}
-
-// functions are the names by kind.
-var functions = map[schedule.Kind]string{schedule.F: "fwd", schedule.B: "bwd", schedule.W: "wgrad"}
-
-// action reads the name of a function of a stage: bwd.1 is the backward of chunk 1.
-func action(name string) (k schedule.Kind, chunk int, ok bool) {
-	what, number, _ := strings.Cut(name, ".")
-	chunk, err := strconv.Atoi(number)
-	k, ok = kinds[what]
-	return k, chunk, ok && err == nil && chunk >= 0
-}
-
 // Plan lays out what the ranks of a compiled folder do, with times in ms that are predicted: operations at m.Flops and
 // the collectives within a function at the topology's speeds. The error says that there is no pipeline.
 func Plan(plan *abi.Manifest, m Machine) (*Drawing, error) {
 	stages := 1
 	for _, a := range plan.Mesh {
-		if a.Name == "pp" {
+		if a.Name == mesh.PipelineAxis {
 			stages = a.Size
 		}
 	}
@@ -56,7 +43,7 @@ func Plan(plan *abi.Manifest, m Machine) (*Drawing, error) {
 	}
 	for i := range programs {
 		for _, a := range programs[i].Actions {
-			if _, chunk, ok := action(a.Func); ok && chunk > 0 {
+			if _, chunk, ok := abi.ParseChunkFunc(a.Func); ok && chunk > 0 {
 				chunks = max(chunks, chunk+1)
 			}
 		}
@@ -99,11 +86,11 @@ func follows(p *abi.Program, list []schedule.Action) error {
 	}
 	next := 0
 	for _, a := range p.Actions {
-		k, chunk, ok := action(a.Func)
+		k, chunk, ok := abi.ParseChunkFunc(a.Func)
 		if !ok {
 			continue
 		}
-		for next < len(list) && !has[functions[list[next].Kind]+"."+strconv.Itoa(list[next].Chunk)] {
+		for next < len(list) && !has[abi.ChunkFunc(list[next].Kind, list[next].Chunk)] {
 			next++
 		}
 		if next == len(list) || list[next] != (schedule.Action{Kind: k, Chunk: chunk, Micro: a.Micro, Slot: a.Slot}) {
@@ -112,7 +99,7 @@ func follows(p *abi.Program, list []schedule.Action) error {
 		next++
 	}
 	for ; next < len(list); next++ {
-		if has[functions[list[next].Kind]+"."+strconv.Itoa(list[next].Chunk)] {
+		if has[abi.ChunkFunc(list[next].Kind, list[next].Chunk)] {
 			return fmt.Errorf("%s is missing", list[next])
 		}
 	}
@@ -125,18 +112,18 @@ func predict(plan *abi.Manifest, t *schedule.Table, programs []*abi.Program, m M
 	at := map[schedule.Kind][]float64{schedule.F: c.Forward, schedule.B: c.Backward, schedule.W: c.Weight}
 	for stage, p := range programs {
 		for _, f := range p.Funcs {
-			if k, chunk, ok := action(f.Name); ok && chunk < t.Chunks {
+			if k, chunk, ok := abi.ParseChunkFunc(f.Name); ok && chunk < t.Chunks {
 				at[k][t.Part(stage, chunk)] += 1e3 * float64(f.Flops) / m.Flops
 			}
 		}
 		sends := map[string]float64{} // by function
 		for _, col := range p.Collectives {
-			k, chunk, ok := action(col.Func)
+			k, chunk, ok := abi.ParseChunkFunc(col.Func)
 			if !ok || chunk >= t.Chunks {
 				continue
 			}
 			ms := 1e3 * Predict(plan, col, m.Topology).Seconds
-			if col.Kind == "send" {
+			if col.Kind == mesh.Send {
 				sends[col.Func] += ms
 				c.Send = max(c.Send, sends[col.Func])
 				continue
@@ -151,7 +138,7 @@ func predict(plan *abi.Manifest, t *schedule.Table, programs []*abi.Program, m M
 func Predict(plan *abi.Manifest, c abi.Collective, t topo.Topology) topo.Cost {
 	n := Members(plan, c.Axis)
 	whole := c.Bytes
-	if c.Kind == "reduce_scatter" {
+	if c.Kind == mesh.ReduceScatter {
 		whole *= n // the manifest counts what a rank is left with
 	}
 	return t.Link(c.Axis).Cost(c.Kind, n, whole)

@@ -3,6 +3,7 @@ package volume
 
 import (
 	"github.com/gtc-compiler/gtc/compiler/timeline"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/distributed/topo"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
@@ -18,7 +19,7 @@ func Step(plan *abi.Manifest, program int, keep func(abi.Collective) bool) float
 			continue
 		}
 		n, whole := timeline.Members(plan, c.Axis), c.Bytes
-		if c.Kind == "reduce_scatter" {
+		if c.Kind == mesh.ReduceScatter {
 			whole *= n // the manifest counts what a rank is left with
 		}
 		total += float64(calls(plan, p, c.Func)) * topo.Volume(c.Kind, n, whole)
@@ -30,9 +31,9 @@ func Step(plan *abi.Manifest, program int, keep func(abi.Collective) bool) float
 func calls(plan *abi.Manifest, p *abi.Program, name string) int {
 	if len(p.Actions) == 0 {
 		switch name {
-		case "micro":
+		case abi.FuncMicro:
 			return max(plan.Train.Microbatches, 1) - 1
-		case "step":
+		case abi.FuncStep:
 			return 1
 		}
 		return 0

@@ -32,7 +32,7 @@ func compiled(t *testing.T, o pass.Options) *compiler.Result {
 // params is the bytes of all parameters of the model, whole.
 func params(m *abi.Manifest) (bytes int) {
 	for _, p := range m.Programs[0].Tensors {
-		if p.Role == ir.Param.String() {
+		if p.Role == abi.RoleParam {
 			n := p.Bytes
 			for range strings.Join(p.ShardAxes, "") {
 				n = 4 * ir.Product(p.Global)

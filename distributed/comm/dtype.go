@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gtc-compiler/gtc/distributed/comm/internal/elem"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 )
 
 // DType is an element type of a buffer.
@@ -59,17 +60,17 @@ const (
 	numOpcodes
 )
 
-var opNames = [numOpcodes]string{
-	"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
-	"all_to_all", "gather", "scatter", "send", "recv", "barrier",
+var opNames = [numOpcodes]mesh.Collective{
+	mesh.AllReduce, mesh.Reduce, mesh.Broadcast, mesh.AllGather, mesh.ReduceScatter,
+	mesh.AllToAll, mesh.Gather, mesh.Scatter, mesh.Send, mesh.Recv, mesh.Barrier,
 }
 
-// String is the operation's name, such as "all_reduce".
+// String is the operation's name, such as all_reduce.
 func (o Op) String() string {
 	if o >= numOpcodes {
 		return fmt.Sprintf("op(%d)", uint8(o))
 	}
-	return opNames[o]
+	return string(opNames[o])
 }
 
 func (o Op) reduces() bool {

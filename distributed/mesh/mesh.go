@@ -10,17 +10,23 @@ import (
 
 // Axis is one named direction of the rank grid, such as dp (data parallel).
 type Axis struct {
-	Name string // dp, tp, pp, or TimeAxis
-	Size int    // ranks along it (of TimeAxis: micro-batches), at least 1
+	Name string `json:"name"` // DataAxis, TensorAxis, PipelineAxis, or TimeAxis
+	Size int    `json:"size"` // ranks along it (of TimeAxis: micro-batches), at least 1
 }
 
 // Mesh is the grid of ranks, outermost axis first. Rank numbers count row-major.
-// The axis "mb" (micro-batch) is special: it is a loop in time, not a set of ranks.
+// TimeAxis is special: it is a loop in time, not a set of ranks.
 type Mesh struct{ Axes []Axis }
 
-// TimeAxis is the pseudo-axis of micro-batches: a value split over it is computed in
-// successive passes by the same rank, a partial sum over it is accumulated.
-const TimeAxis = "mb"
+// The axes of gtc's meshes, by the names that layouts, plans and errors have for them.
+const (
+	DataAxis     = "dp" // data parallelism: each rank has a part of the batch
+	TensorAxis   = "tp" // tensor parallelism: each rank has a part of the weights, and of the work with them
+	PipelineAxis = "pp" // each rank has a stage of the model
+	// TimeAxis is the pseudo-axis of micro-batches: a value split over it is computed in
+	// successive passes by the same rank, a partial sum over it is accumulated.
+	TimeAxis = "mb"
+)
 
 // Size is the extent of the named axis, 1 when the mesh has no such axis.
 func (m Mesh) Size(axis string) int {

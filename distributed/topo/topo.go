@@ -25,6 +25,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 )
 
 // Link is what ranks talk over.
@@ -130,11 +132,11 @@ type Cost struct {
 // Cost predicts a collective of kind (all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather, scatter,
 // send, recv, barrier) among n ranks on a tensor of whole bytes before it is split or after it is joined. One rank alone, and
 // shard_slice, cost nothing; what recv waits for is paid by send.
-func (l Link) Cost(kind string, n, whole int) Cost {
-	if kind == "send" {
+func (l Link) Cost(kind mesh.Collective, n, whole int) Cost {
+	if kind == mesh.Send {
 		return Cost{Seconds: l.Alpha + float64(whole)/l.Beta, Sent: int64(whole), Algorithm: "direct"}
 	}
-	if n < 2 || kind == "recv" || kind == "shard_slice" {
+	if n < 2 || kind == mesh.Recv || kind == mesh.ShardSlice {
 		return Cost{}
 	}
 	b, steps, rounds := float64(whole)/l.Beta, float64(n-1), math.Ceil(math.Log2(float64(n)))
@@ -143,15 +145,15 @@ func (l Link) Cost(kind string, n, whole int) Cost {
 	ring := func(seconds float64, sent int64) Cost { return Cost{seconds, sent, "ring"} }
 	tree := func(seconds float64, sent int64) Cost { return Cost{seconds, sent, "tree"} }
 	switch kind {
-	case "all_reduce":
+	case mesh.AllReduce:
 		return least(ring(2*steps*l.Alpha+2*part, 2*sent), tree(2*rounds*l.Alpha+2*part, 2*sent), tree(rounds*(l.Alpha+b), int64(rounds)*int64(whole)))
-	case "reduce_scatter", "all_gather":
+	case mesh.ReduceScatter, mesh.AllGather:
 		return least(ring(steps*l.Alpha+part, sent), tree(rounds*l.Alpha+part, sent))
-	case "all_to_all":
+	case mesh.AllToAll:
 		return least(Cost{steps*l.Alpha + part, sent, "direct"}, tree(rounds*(l.Alpha+b/2), int64(rounds)*int64(whole)/2))
-	case "gather", "scatter":
+	case mesh.Gather, mesh.Scatter:
 		return Cost{steps*l.Alpha + part, sent, "direct"}
-	case "barrier":
+	case mesh.Barrier:
 		return tree(rounds*l.Alpha, 0)
 	}
 	return tree(rounds*(l.Alpha+b), int64(whole)) // broadcast, reduce

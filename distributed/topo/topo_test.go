@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 )
 
 // TestCost checks predictions worked out by hand: 1 us a message, 1 GB/s, four ranks.
@@ -29,7 +31,7 @@ func TestCost(t *testing.T) {
 		{"all_reduce", 1, 1000, Cost{}},
 		{"barrier", 8, 0, Cost{Seconds: 3e-6, Sent: 0, Algorithm: "tree"}},
 	} {
-		got := l.Cost(c.kind, c.n, c.bytes)
+		got := l.Cost(mesh.Collective(c.kind), c.n, c.bytes)
 		if math.Abs(got.Seconds-c.want.Seconds) > 1e-12 || got.Sent != c.want.Sent || got.Algorithm != c.want.Algorithm {
 			t.Errorf("%s of %d bytes among %d: %+v, want %+v", c.kind, c.bytes, c.n, got, c.want)
 		}

@@ -3,7 +3,6 @@ package onnx
 import (
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/model"
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
-	"github.com/gtc-compiler/gtc/frontend/onnx/internal/rules/arrays"
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/walk"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
@@ -35,9 +34,6 @@ const (
 	RoleBuffer    = roles.RoleBuffer    // kept and updated by the model (running statistics), or frozen by the user
 	RoleConstant  = roles.RoleConstant  // part of the computation: masks, tables, scalars
 )
-
-// NoiseSeed names the state, i64[] of 0 to 2^31-1, that tells apart the random numbers of runs of one program.
-const NoiseSeed = arrays.NoiseSeed
 
 // Operators lists the names of all supported operators, sorted.
 func Operators() []string { return walk.Operators() }

@@ -50,7 +50,7 @@ func under(v *ir.Value) *ir.Value {
 // where the template cannot write it there.
 func PlaceIn(v *ir.Value, op *ir.Op) (at kir.Access, ok bool) {
 	i := slices.IndexFunc(op.In, func(o *ir.Value) bool { return under(o) == v && Alias(o) == v })
-	places := Impl(v.Op).Loose[len(v.Op.In)+v.Index]
+	places := Impl(v.Op).Strided[len(v.Op.In)+v.Index]
 	if places == nil || i < 0 {
 		return at, false
 	}

@@ -69,9 +69,9 @@ func Alias(v *ir.Value) *ir.Value {
 	return v
 }
 
-// Loose reports whether template op may read its operand number i through the views on it, and the access.
-func Loose(op *ir.Op, impl kir.Impl, i int) (src *ir.Value, acc kir.Access, ok bool) {
-	places := impl.Loose[i]
+// Strided reports whether template op may read its operand number i through the views on it, and the access.
+func Strided(op *ir.Op, impl kir.Impl, i int) (src *ir.Value, acc kir.Access, ok bool) {
+	places := impl.Strided[i]
 	if places == nil {
 		return nil, acc, false
 	}

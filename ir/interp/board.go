@@ -18,8 +18,8 @@ import (
 type board struct {
 	m       mesh.Mesh
 	mu      sync.Mutex
-	met     []map[string]int // per rank: meetings so far, by axis
-	open    map[meetingKey]*meeting
+	met     []map[string]int // per rank: rendezvous so far, by axis
+	open    map[rendezvousKey]*rendezvous
 	boxes   map[[2]int][]letter // sent and not received, by sender and receiver
 	waits   []*wait             // per rank, what it waits for
 	byTag   bool                // messages are told apart by tag and micro-batch, not by their order
@@ -27,14 +27,14 @@ type board struct {
 	err     error               // the first failure: it ends all ranks
 }
 
-// meetingKey is the number-th collective of the group of first along axis.
-type meetingKey struct {
+// rendezvousKey is the number-th collective of the group of first along axis.
+type rendezvousKey struct {
 	axis          string
 	first, number int
 }
 
-// meeting is one collective that members have begun to come to.
-type meeting struct {
+// rendezvous is one collective that members have begun to come to.
+type rendezvous struct {
 	group   []int
 	calls   []call // by position in the group
 	in      [][]*ir.Array
@@ -71,7 +71,7 @@ type wait struct {
 
 func newBoard(m mesh.Mesh) *board {
 	n := m.Ranks()
-	b := &board{m: m, open: map[meetingKey]*meeting{}, boxes: map[[2]int][]letter{}, waits: make([]*wait, n), running: n}
+	b := &board{m: m, open: map[rendezvousKey]*rendezvous{}, boxes: map[[2]int][]letter{}, waits: make([]*wait, n), running: n}
 	for range n {
 		b.met = append(b.met, map[string]int{})
 	}
@@ -203,11 +203,11 @@ func (b *board) meet(c call, in []*ir.Array) ([]*ir.Array, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	key := meetingKey{axis, group[0], b.met[c.rank][axis]}
+	key := rendezvousKey{axis, group[0], b.met[c.rank][axis]}
 	b.met[c.rank][axis]++
 	m := b.open[key]
 	if m == nil {
-		m = &meeting{group: group, calls: make([]call, len(group)), in: make([][]*ir.Array, len(group))}
+		m = &rendezvous{group: group, calls: make([]call, len(group)), in: make([][]*ir.Array, len(group))}
 		b.open[key] = m
 	}
 	me := b.m.Coord(c.rank, axis)

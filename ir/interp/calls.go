@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 )
 
@@ -334,7 +335,7 @@ func (m *arena) fly(c *ir.Call) error {
 	}
 	m.watch(op, out)
 	f.out = out
-	if op.Def.Rules.Collective == "all_reduce" {
+	if op.Def.Rules.Collective == mesh.AllReduce {
 		f.read = nil
 		for _, v := range op.Out {
 			held := m.store(v, 0, nil)

@@ -5,10 +5,10 @@ package interp
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Outcome is what one call of a function gives.
@@ -74,7 +74,7 @@ func given(args map[string]*ir.Array, p *ir.Value) *ir.Array {
 	if a := args[p.Name]; a != nil || p.Role != ir.Whole {
 		return a
 	}
-	return args[strings.TrimPrefix(p.Name, ir.WholePrefix)]
+	return args[abi.WholeData.Trim(p.Name)]
 }
 
 // leave collects the results.

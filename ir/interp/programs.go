@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
@@ -17,9 +16,6 @@ type Program struct {
 	Actions []abi.Action // of one step, in order; nil: @micro for each micro-batch but the last, then @step
 	Slots   int          // copies of the stash; 0 without one
 }
-
-// accumulator begins the names of the sums over micro-batches, which are zero between steps.
-const accumulator = "accum/"
 
 // Call is one action of one rank, and what it gave.
 type Call struct {
@@ -65,7 +61,7 @@ func Simulate(programs []Program, args map[string]*ir.Array) (*Simulation, error
 		return nil, fmt.Errorf("there is no program to simulate")
 	}
 	s := &Simulation{mesh: programs[0].Module.Mesh, programs: programs}
-	if n := s.mesh.Size("pp"); len(programs) != 1 && len(programs) != n {
+	if n := s.mesh.Size(mesh.PipelineAxis); len(programs) != 1 && len(programs) != n {
 		return nil, fmt.Errorf("there are %d programs for %d stages", len(programs), n)
 	}
 	for rank := range s.mesh.Ranks() {
@@ -121,7 +117,7 @@ func shaped(x *ir.Array, dims []int) *ir.Array {
 }
 
 // stage is rank's coordinate on pp.
-func (s *Simulation) stage(rank int) int { return s.mesh.Coord(rank, "pp") }
+func (s *Simulation) stage(rank int) int { return s.mesh.Coord(rank, mesh.PipelineAxis) }
 
 func (s *Simulation) program(rank int) *Program {
 	if len(s.programs) == 1 {
@@ -139,9 +135,9 @@ func (s *Simulation) Step(data map[string]*ir.Array) error {
 		}
 		return s.each(func(micro, last int) string {
 			if micro < last {
-				return "micro"
+				return abi.FuncMicro
 			}
-			return "step"
+			return abi.FuncStep
 		})
 	})
 }
@@ -282,7 +278,7 @@ func (s *Simulation) Names() []string {
 	all := map[string]bool{}
 	for _, kept := range s.kept {
 		for name := range kept {
-			all[name] = !strings.HasPrefix(name, accumulator)
+			all[name] = !abi.Accum.Has(name)
 		}
 	}
 	maps.DeleteFunc(all, func(_ string, real bool) bool { return !real })
@@ -333,10 +329,10 @@ func (s *Simulation) overTime(calls []Call, name string, sum bool) (*ir.Array, m
 
 // perStage puts parts together over the ranks of each stage, and compares the stages that have any.
 func (s *Simulation) perStage(name string, parts func(ranks []int) (mesh.Sharding, []*ir.Array, error)) (*ir.Array, error) {
-	flat := mesh.Mesh{Axes: slices.DeleteFunc(slices.Clone(s.mesh.Axes), func(a mesh.Axis) bool { return a.Name == "pp" })}
+	flat := mesh.Mesh{Axes: slices.DeleteFunc(slices.Clone(s.mesh.Axes), func(a mesh.Axis) bool { return a.Name == mesh.PipelineAxis })}
 	var out *ir.Array
 	first := 0
-	for stage := range s.mesh.Size("pp") {
+	for stage := range s.mesh.Size(mesh.PipelineAxis) {
 		var ranks []int
 		for r := range s.mesh.Ranks() {
 			if s.stage(r) == stage {

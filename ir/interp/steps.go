@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // RunPrograms simulates steps training steps on the same data; args gives whole contents of parameters and data by name.
@@ -50,7 +50,7 @@ func EquivalentPrograms(programs []Program, whole *ir.Func, args map[string]*ir.
 		if err != nil {
 			return err
 		}
-		if whole.Name == "step" {
+		if whole.Name == abi.FuncStep {
 			err = s.Step(args)
 		} else {
 			err = s.Call(whole.Name, args)
@@ -73,7 +73,7 @@ func (s *Simulation) compare(whole *ir.Func, want *Outcome) error {
 	var errs []error
 	for i, r := range whole.Results {
 		what, name := "result "+r.Name, r.Name
-		get := func() (*ir.Array, error) { return s.Result(name, whole.Name != "step") }
+		get := func() (*ir.Array, error) { return s.Result(name, whole.Name != abi.FuncStep) }
 		if r.Updates != nil {
 			what, name = "update of "+r.Updates.Name, r.Updates.Name
 			get = func() (*ir.Array, error) { return s.Whole(name) }
@@ -96,13 +96,13 @@ func (s *Simulation) compare(whole *ir.Func, want *Outcome) error {
 // written before they are read, and need not be.
 func (s *Simulation) restored(whole *ir.Func) error {
 	for _, p := range s.programs {
-		if slices.ContainsFunc(p.Module.Funcs, func(f *ir.Func) bool { return strings.HasPrefix(f.Name, "merge.") }) {
+		if slices.ContainsFunc(p.Module.Funcs, func(f *ir.Func) bool { return abi.IsMergeFunc(f.Name) }) {
 			return nil
 		}
 	}
 	for r, kept := range s.kept {
 		for name, x := range kept {
-			if strings.HasPrefix(name, accumulator) && slices.ContainsFunc(x.F, func(v float64) bool { return v != 0 }) {
+			if abi.Accum.Has(name) && slices.ContainsFunc(x.F, func(v float64) bool { return v != 0 }) {
 				return fmt.Errorf("@%s leaves %q of rank %d %v", whole.Name, name, r, x.F[:min(8, len(x.F))])
 			}
 		}

@@ -65,10 +65,10 @@ type Impl struct {
 	Floats   []float64 // positional float attributes
 	Order    []int     // operands then results, as the template's pointer parameters expect; -1 is nil. Nil: in order
 	Status   bool      // the template returns an int64: the first bad row or -1
-	// Loose names the operands that the template reads by strides and, numbered on from them, the results that it
+	// Strided names the operands that the template reads by strides and, numbered on from them, the results that it
 	// writes so: for each, the place in Ints of the stride of each dim, -1 for a dim that must be contiguous. Ints
 	// holds the strides of dense ones.
-	Loose map[int][]int
+	Strided map[int][]int
 	// InPlace is 1+operand whose buffer a result may take over, 0 for none; InPlaceOut is the result, where it is not the first.
 	InPlace, InPlaceOut int
 

@@ -3,19 +3,20 @@ package ops
 import (
 	"fmt"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 )
 
 // The mesh ops. interp.RunRanks and interp.RunPrograms give their meaning.
 var (
-	AllReduceDef     = ir.NewOp("all_reduce")
-	AllGatherDef     = ir.NewOp("all_gather")
-	ReduceScatterDef = ir.NewOp("reduce_scatter")
-	ShardSliceDef    = ir.NewOp("shard_slice")
-	AllToAllDef      = ir.NewOp("all_to_all")
-	SendDef          = ir.NewOp("send")
-	RecvDef          = ir.NewOp("recv")
+	AllReduceDef     = ir.NewOp(string(mesh.AllReduce))
+	AllGatherDef     = ir.NewOp(string(mesh.AllGather))
+	ReduceScatterDef = ir.NewOp(string(mesh.ReduceScatter))
+	ShardSliceDef    = ir.NewOp(string(mesh.ShardSlice))
+	AllToAllDef      = ir.NewOp(string(mesh.AllToAll))
+	SendDef          = ir.NewOp(string(mesh.Send))
+	RecvDef          = ir.NewOp(string(mesh.Recv))
 )
 
 // AllReduceAttrs: Op is sum, max, min or prod, over the ranks along Axis.
@@ -156,7 +157,7 @@ func split(t ir.Type, dim, size int) ([]ir.Type, error) {
 }
 
 func init() {
-	AllReduceDef.Define(ir.Rules{Attrs: AllReduceAttrs{}, Operands: -1, Collective: "all_reduce",
+	AllReduceDef.Define(ir.Rules{Attrs: AllReduceAttrs{}, Operands: -1, Collective: mesh.AllReduce,
 		Facts: ir.Facts{Linear: func(op *ir.Op) [][]int {
 			if op.Attrs.(AllReduceAttrs).Op != "sum" {
 				return nil
@@ -164,7 +165,7 @@ func init() {
 			return linearInAll(op)
 		}, Combines: true, Each: true},
 		Doc:    "operands combined by Op over the ranks along Axis",
-		NoGrad: "made after differentiation", Samples: samples(sample(AllReduceAttrs{"dp", "sum"}, []int{4}, []int{2, 2})),
+		NoGrad: "made after differentiation", Samples: samples(sample(AllReduceAttrs{mesh.DataAxis, "sum"}, []int{4}, []int{2, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(AllReduceAttrs)
 			if err := checkMeshOp(a.Axis, a.Op); err != nil {
@@ -179,9 +180,9 @@ func init() {
 			}
 			return out, nil
 		}})
-	AllGatherDef.Define(ir.Rules{Attrs: AllGatherAttrs{}, Operands: 1, Collective: "all_gather", Facts: ir.Facts{Move: ir.Joins},
+	AllGatherDef.Define(ir.Rules{Attrs: AllGatherAttrs{}, Operands: 1, Collective: mesh.AllGather, Facts: ir.Facts{Move: ir.Joins},
 		Doc:    "parts of the ranks along Axis joined in Dim",
-		NoGrad: "made after differentiation", Samples: samples(sample(AllGatherAttrs{"tp", 1, 2}, []int{4, 2})),
+		NoGrad: "made after differentiation", Samples: samples(sample(AllGatherAttrs{mesh.TensorAxis, 1, 2}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a, t := op.Attrs.(AllGatherAttrs), op.In[0].Type
 			if err := checkMeshOp(a.Axis, "sum"); err != nil {
@@ -195,9 +196,9 @@ func init() {
 			}
 			return types(ir.T(t.DType, with(t.Dims, a.Dim, t.Dims[a.Dim]*a.Size)...))
 		}})
-	ReduceScatterDef.Define(ir.Rules{Attrs: ReduceScatterAttrs{}, Operands: 1, Collective: "reduce_scatter", Facts: ir.Facts{Combines: true},
+	ReduceScatterDef.Define(ir.Rules{Attrs: ReduceScatterAttrs{}, Operands: 1, Collective: mesh.ReduceScatter, Facts: ir.Facts{Combines: true},
 		Doc:    "operand combined by Op over the ranks along Axis, each keeping its part of Dim",
-		NoGrad: "made after differentiation", Samples: samples(sample(ReduceScatterAttrs{"tp", 0, 2, "sum"}, []int{4, 2})),
+		NoGrad: "made after differentiation", Samples: samples(sample(ReduceScatterAttrs{mesh.TensorAxis, 0, 2, "sum"}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(ReduceScatterAttrs)
 			if err := checkMeshOp(a.Axis, a.Op); err != nil {
@@ -205,9 +206,9 @@ func init() {
 			}
 			return split(op.In[0].Type, a.Dim, a.Size)
 		}})
-	ShardSliceDef.Define(ir.Rules{Attrs: ShardSliceAttrs{}, Operands: 1, Collective: "shard_slice", Facts: ir.Facts{Move: ir.Selects},
+	ShardSliceDef.Define(ir.Rules{Attrs: ShardSliceAttrs{}, Operands: 1, Collective: mesh.ShardSlice, Facts: ir.Facts{Move: ir.Selects},
 		Doc:    "this rank's or micro-batch's part of Dim",
-		NoGrad: "made after differentiation", Samples: samples(sample(ShardSliceAttrs{"dp", 0, 2}, []int{4, 2})),
+		NoGrad: "made after differentiation", Samples: samples(sample(ShardSliceAttrs{mesh.DataAxis, 0, 2}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(ShardSliceAttrs)
 			if err := checkMeshOp(a.Axis, "sum"); err != nil {
@@ -215,9 +216,9 @@ func init() {
 			}
 			return split(op.In[0].Type, a.Dim, a.Size)
 		}})
-	AllToAllDef.Define(ir.Rules{Attrs: AllToAllAttrs{}, Operands: 1, Collective: "all_to_all", Facts: ir.Facts{Move: ir.Permutes},
+	AllToAllDef.Define(ir.Rules{Attrs: AllToAllAttrs{}, Operands: 1, Collective: mesh.AllToAll, Facts: ir.Facts{Move: ir.Permutes},
 		Doc:    "part Split of the operand to each of the ranks along Axis, their parts joined in Join",
-		NoGrad: "made after differentiation", Samples: samples(sample(AllToAllAttrs{"tp", 0, 1, 2}, []int{4, 2})),
+		NoGrad: "made after differentiation", Samples: samples(sample(AllToAllAttrs{mesh.TensorAxis, 0, 1, 2}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(AllToAllAttrs)
 			if err := checkMeshOp(a.Axis, "sum"); err != nil {
@@ -232,9 +233,9 @@ func init() {
 			}
 			return types(ir.T(t[0].DType, with(t[0].Dims, a.Join, t[0].Dims[a.Join]*a.Size)...))
 		}})
-	SendDef.Define(ir.Rules{Attrs: SendAttrs{}, Operands: 1, Collective: "send", Effect: true,
+	SendDef.Define(ir.Rules{Attrs: SendAttrs{}, Operands: 1, Collective: mesh.Send, Effect: true,
 		Doc:    "operand sent to the rank at Peer on Axis; the result is an empty token",
-		NoGrad: "made after differentiation", Samples: samples(sample(SendAttrs{"pp", 1, "x"}, []int{4, 2})),
+		NoGrad: "made after differentiation", Samples: samples(sample(SendAttrs{mesh.PipelineAxis, 1, "x"}, []int{4, 2})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(SendAttrs)
 			if a.Tag == "" {
@@ -242,9 +243,9 @@ func init() {
 			}
 			return []ir.Type{ir.T(dtype.U8, 0)}, checkMeshOp(a.Axis, "sum")
 		}})
-	RecvDef.Define(ir.Rules{Attrs: RecvAttrs{}, Collective: "recv", Effect: true,
+	RecvDef.Define(ir.Rules{Attrs: RecvAttrs{}, Collective: mesh.Recv, Effect: true,
 		Doc:    "what the rank at Peer on Axis sends",
-		NoGrad: "made after differentiation", Samples: samples(sample(RecvAttrs{"pp", 0, "x", dtype.F32, []int{4, 2}})),
+		NoGrad: "made after differentiation", Samples: samples(sample(RecvAttrs{mesh.PipelineAxis, 0, "x", dtype.F32, []int{4, 2}})),
 		Infer: func(op *ir.Op) ([]ir.Type, error) {
 			a := op.Attrs.(RecvAttrs)
 			if a.DType.Size() == 0 || a.Tag == "" {

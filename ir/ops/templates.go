@@ -183,20 +183,20 @@ func attentionImpl(op *ir.Op) kir.Impl {
 	}
 	ints := slices.Concat([]int{d.B, d.H, d.Hkv, d.Sq, d.Sk, d.D, d.Dv}, q, k, v, o, []int{causal, a.Window}, mask)
 	impl := kir.Impl{Kind: kir.Template, Template: "AttnFwd", Ints: ints, Floats: []float64{a.Scale}}
-	loose := func(at int) []int { // places of the strides of a tensor whose batch, head, sequence strides start there
+	strided := func(at int) []int { // places of the strides of a tensor whose batch, head, sequence strides start there
 		if a.Layout == "bshd" {
 			return []int{at, at + 2, at + 1, -1}
 		}
 		return []int{at, at + 1, at + 2, -1}
 	}
-	impl.Loose = map[int][]int{0: loose(7), 1: loose(10), 2: loose(13)}
+	impl.Strided = map[int][]int{0: strided(7), 1: strided(10), 2: strided(13)}
 	n := len(op.In)
 	impl.Order = []int{0, 1, 2, -1, n, n + 1}
 	if op.Def == AttentionGradDef {
 		impl.Template, impl.Order = "AttnBwd", []int{0, 1, 2, -1, 4, 5, 6, n, n + 1, n + 2}
 		impl.Ints = slices.Concat(ints, o, q, k, v)
 		for i, at := range []int{6, n, n + 1, n + 2} { // dout and the results
-			impl.Loose[at] = loose(len(ints) + 3*i)
+			impl.Strided[at] = strided(len(ints) + 3*i)
 		}
 	}
 	if hasMask {

@@ -35,27 +35,25 @@ import (
 	"github.com/gtc-compiler/gtc/ir/grad"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
-
-// Prefix of the names of gradient results.
-const Prefix = "grad/"
 
 // Run differentiates @step.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	f := c.Module.Func("step")
+	f := c.Module.Func(abi.FuncStep)
 	if f == nil && c.Opt.Loss == pass.NoLoss {
 		return nil
 	}
 	if f == nil {
 		return fmt.Errorf("there is no @step to differentiate")
 	}
-	loss := f.Result("loss_sum")
+	loss := f.Result(abi.LossSum)
 	if loss == nil {
 		return fmt.Errorf("@step has no result loss_sum")
 	}
 	expand(c, f)
-	loss = f.Result("loss_sum")
+	loss = f.Result(abi.LossSum)
 	d := &differ{
 		c: c, f: f, b: ir.NewBuilder(f),
 		active: active(f),
@@ -138,10 +136,10 @@ func (d *differ) seed(loss *ir.Value) *ir.Value {
 	if d.c.Opt.Precision != "fp16" {
 		return ops.ScalarLike(d.b, loss, 1)
 	}
-	if p := d.f.Param(pass.LossScale); p != nil {
+	if p := d.f.Param(abi.LossScale); p != nil {
 		panic(ir.Errorf(ir.Loc{}, "the model has a tensor %q %s, which is the name of the loss scale in checkpoints: rename it", p.Name, p.Type))
 	}
-	scale := d.b.Param(pass.LossScale, ir.T(dtype.F32), ir.State)
+	scale := d.b.Param(abi.LossScale, ir.T(dtype.F32), ir.State)
 	first := d.c.Opt.LossScale
 	if first == 0 {
 		first = pass.FirstLossScale
@@ -212,7 +210,7 @@ func (d *differ) results() error {
 		}
 		d.b.Loc = ir.Loc{Node: p.Name, Derived: d.c.Pass}
 		if g := d.sum.Of(p); g != nil {
-			d.b.Result(Prefix+p.Name, g)
+			d.b.Result(abi.Gradient.Of(p.Name), g)
 		} else {
 			without = append(without, p)
 		}
@@ -244,7 +242,7 @@ func (d *differ) explain(without []*ir.Value) error {
 
 // reaches marks the values that loss_sum depends on.
 func reaches(f *ir.Func) map[*ir.Value]bool {
-	live := map[*ir.Value]bool{f.Result("loss_sum"): true}
+	live := map[*ir.Value]bool{f.Result(abi.LossSum): true}
 	for i := len(f.Ops) - 1; i >= 0; i-- {
 		if op := f.Ops[i]; grad.Any(live, op.Out) {
 			for _, v := range op.In {

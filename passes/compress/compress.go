@@ -29,8 +29,8 @@ package compress
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
@@ -39,17 +39,11 @@ import (
 )
 
 // axis is that of the ranks between which gradients travel.
-const axis = "dp"
+const axis = mesh.DataAxis
 
 // scaledPrecision is the precision whose gradients are scaled: they are of the size of mean gradients times the loss scale, and sent as
 // they are. What overflows on the way makes the step one that is skipped.
 const scaledPrecision = "fp16"
-
-// Names of the state that differs between ranks.
-const (
-	errorState = "optim/error/"      // what compression left out, of each parameter
-	queryState = "optim/powersgd_q/" // powersgd's Q of the step before
-)
 
 // Run changes the reductions of gradients in @step as Options.GradComm says.
 func Run(c *pass.Context) (err error) {
@@ -61,7 +55,7 @@ func Run(c *pass.Context) (err error) {
 	if err := check(c, o); err != nil {
 		return err
 	}
-	f := c.Module.Func("step")
+	f := c.Module.Func(abi.FuncStep)
 	if f == nil {
 		return nil
 	}
@@ -127,7 +121,7 @@ func checkLayout(c *pass.Context, o pass.GradComm, flag string) error {
 		return refuse("--local-sgd does not work with --shard of %q over dp: ranks that hold parts of parameters cannot train by themselves", inParts(c))
 	case o.Period > 0 && c.Opt.Check:
 		return refuse("gtc check compares the gradients of the global batch, which --local-sgd never computes: check without it")
-	case o.Period > 0 && c.Module.Mesh.Size("pp") > 1:
+	case o.Period > 0 && c.Module.Mesh.Size(mesh.PipelineAxis) > 1:
 		return refuse("--local-sgd does not work with --pp: the stages of a pipeline get the number of targets from the last one only after it is added up over all ranks, so none knows its own mean")
 	}
 	return nil
@@ -221,7 +215,7 @@ func (z *squeezer) run() error {
 // scale makes 1/count. With a pipeline and clipping, one message brings the count and the norm to all stages, so that the count
 // comes after the gradients: then sums are sent, and errors are kept in their units.
 func (z *squeezer) scale(place map[*ir.Op]int) error {
-	count := z.f.Result("count")
+	count := z.f.Result(abi.Count)
 	if count == nil {
 		return ir.Errorf(ir.Loc{}, "BUG: @step has no result count")
 	}
@@ -341,17 +335,17 @@ func (z *squeezer) fed(g gradient) (m, state *ir.Value) {
 	if x.Type.DType != dtype.F32 {
 		x = ops.Cast(z.b, x, dtype.F32)
 	}
-	state = z.state(errorState, g.param, x.Type)
+	state = z.state(abi.KindError, g.param, x.Type)
 	state.Sharding.Dims = g.op.Out[0].Sharding.Dims
 	state.Sharding.Partial = []string{axis}
 	return z.b.Rename(ops.Add(z.b, z.scaled(x, z.mean), state), "fed_"+g.param.Name), state
 }
 
 // state is a new state of a parameter; one whose gradient is reduced in several pieces has several.
-func (z *squeezer) state(prefix string, p *ir.Value, t ir.Type) *ir.Value {
-	name := prefix + p.Name
+func (z *squeezer) state(kind string, p *ir.Value, t ir.Type) *ir.Value {
+	name := abi.Optim(kind, p.Name)
 	for k := 2; z.f.Param(name) != nil; k++ {
-		name = fmt.Sprintf("%s%s.%d", prefix, p.Name, k)
+		name = abi.Optim(kind, fmt.Sprintf("%s.%d", p.Name, k))
 	}
 	return z.b.Param(name, t, ir.State)
 }
@@ -380,17 +374,18 @@ func (z *squeezer) back(g gradient, mean *ir.Value) *ir.Value {
 	return sum
 }
 
-// Own lists the mesh axes along which each rank has contents of its own for v, nil for none, and says, in the words of
+// PerRank lists the mesh axes along which each rank has contents of its own for v, nil for none, and says, in the words of
 // package abi, what becomes of them when another number of ranks goes on: errors keep their sum, Q of PowerSGD starts
 // anew, optimizer state becomes the mean.
-func Own(v *ir.Value) (axes []string, merge string) {
+func PerRank(v *ir.Value) (axes []string, merge string) {
+	kind, _, ok := abi.CutOptim(v.Name)
 	switch {
-	case v.Role != ir.State:
-	case strings.HasPrefix(v.Name, errorState):
+	case v.Role != ir.State || !ok:
+	case kind == abi.KindError:
 		return v.Sharding.Partial, abi.MergeSum
-	case strings.HasPrefix(v.Name, queryState):
+	case kind == abi.KindQuery:
 		return v.Sharding.Partial, abi.MergeNone
-	case strings.HasPrefix(v.Name, "optim/") && len(v.Sharding.Partial) > 0:
+	case len(v.Sharding.Partial) > 0:
 		return v.Sharding.Partial, abi.MergeMean
 	}
 	return nil, ""

@@ -7,6 +7,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // gradient is a trained parameter and the reduction of its gradient, or of a piece of it.
@@ -21,7 +22,7 @@ func find(f *ir.Func) []gradient {
 	for i, op := range f.Ops {
 		pos[op] = i
 	}
-	count := f.Result("count")
+	count := f.Result(abi.Count)
 	known := map[*ir.Op]bool{}
 	var out []gradient
 	for _, r := range f.Results {
@@ -85,7 +86,7 @@ func moves(op *ir.Op) bool {
 // understood checks that no update depends on a sum over dp that is neither among grads nor below one, nor the count: a step without
 // the sums of gradients would still not be that of one rank.
 func understood(f *ir.Func, grads []gradient) error {
-	count, known := f.Result("count"), map[*ir.Op]bool{}
+	count, known := f.Result(abi.Count), map[*ir.Op]bool{}
 	for _, g := range grads {
 		known[g.op] = true
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/irtest"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/passtest"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // step runs @step of m on all ranks, each with its own samples and its own part of what ranks keep apart.
@@ -61,9 +62,9 @@ func TestGolden(t *testing.T) {
 			scale = max(scale, math.Abs(exact[i]))
 		}
 		for r, o := range got {
-			if e := o.Updates[errorState+"w"]; e != nil {
+			if e := o.Updates[abi.Optim(abi.KindError, "w")]; e != nil {
 				for i := range w {
-					moved[i] += e.F[i] - args[r][errorState+"w"].F[i]
+					moved[i] += e.F[i] - args[r][abi.Optim(abi.KindError, "w")].F[i]
 				}
 			}
 			if err := interp.Differ(got[0].Updates["w"], o.Updates["w"], 0); err != nil {

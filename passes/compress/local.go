@@ -1,11 +1,10 @@
 package compress
 
 import (
-	"strings"
-
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Local SGD: between two averages each data-parallel rank trains by itself on its own part of the batch. Its gradient is
@@ -22,7 +21,7 @@ func local(c *pass.Context, f *ir.Func, grads []gradient) error {
 	ranks := c.Module.Mesh.Size(axis)
 	if c.Opt.GradComm.After > 0 {
 		g, to := f.Clone()
-		g.Name = "local"
+		g.Name = abi.FuncLocal
 		c.Module.Funcs = append(c.Module.Funcs, g)
 		for i := range grads {
 			grads[i].param, grads[i].op = to[grads[i].param], to[grads[i].op.Out[0]].Op
@@ -58,7 +57,7 @@ func local(c *pass.Context, f *ir.Func, grads []gradient) error {
 	f.DCE()
 	for _, g := range c.Module.Funcs {
 		for _, p := range g.Params {
-			if p.Role == ir.State && strings.HasPrefix(p.Name, "optim/") {
+			if p.Role == ir.State && abi.OptimState.Has(p.Name) {
 				p.Sharding.Partial = []string{axis}
 			}
 		}
@@ -70,7 +69,7 @@ func local(c *pass.Context, f *ir.Func, grads []gradient) error {
 
 // localCount is the reduction over dp that makes the count, nil when the count does not depend on the data.
 func localCount(f *ir.Func) *ir.Op {
-	count := f.Result("count")
+	count := f.Result(abi.Count)
 	if count == nil || count.Op == nil {
 		return nil
 	}
@@ -110,7 +109,7 @@ func counts(f *ir.Func) *ir.Op {
 			return op
 		}
 	}
-	if f.Param(pass.EmptySteps) != nil {
+	if f.Param(abi.EmptySteps) != nil {
 		panic("BUG: no op of @" + f.Name + " finds whether anything counts")
 	}
 	return nil
@@ -118,7 +117,7 @@ func counts(f *ir.Func) *ir.Op {
 
 // average appends @average.
 func average(c *pass.Context, f *ir.Func, grads []gradient) {
-	g := &ir.Func{Name: "average"}
+	g := &ir.Func{Name: abi.FuncAverage}
 	b := ir.NewBuilder(g)
 	done := map[string]bool{}
 	var params, sums []*ir.Value

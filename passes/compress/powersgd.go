@@ -6,6 +6,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // factors is a gradient on its way through PowerSGD.
@@ -35,7 +36,7 @@ func (z *squeezer) project(g gradient) *factors {
 	var whole *ir.Value
 	whole, m.state = z.fed(g)
 	m.m = ops.Reshape(z.b, whole, []int{rows, cols})
-	m.query = z.state(queryState, g.param, ir.T(dtype.F32, cols, rank))
+	m.query = z.state(abi.KindQuery, g.param, ir.T(dtype.F32, cols, rank))
 	for _, axes := range g.op.Out[0].Sharding.Dims {
 		m.query.Sharding.Partial = append(m.query.Sharding.Partial, axes...) // each part of a split matrix has its own
 	}
@@ -53,7 +54,7 @@ func (z *squeezer) query(m *factors, cols, rank int) *ir.Value {
 	b := z.b
 	if z.seed == nil {
 		z.seed = b.Rename(ops.Zeros(b, ir.T(dtype.I64)), "powersgd_seed")
-		if step := z.f.Param("step"); step != nil && step.Type.Equal(z.seed.Type) {
+		if step := z.f.Param(abi.StepCount); step != nil && step.Type.Equal(z.seed.Type) {
 			z.seed = step // another column each time
 		}
 	}

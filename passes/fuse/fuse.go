@@ -107,7 +107,7 @@ func (fu *fuser) mark() {
 			}
 		case k == kir.Template || op.Def.Rules.Collective != "":
 			for i, v := range op.In {
-				if _, _, ok := group.Loose(op, fu.impl[op], i); !ok {
+				if _, _, ok := group.Strided(op, fu.impl[op], i); !ok {
 					fu.dense(v, op.Def.Name)
 				}
 			}

@@ -83,7 +83,7 @@ func Of(m mesh.Mesh, op *ir.Op, in, want []mesh.Sharding) Plan {
 }
 
 // ofData reports whether samples are split over axis.
-func ofData(axis string) bool { return axis == "dp" || axis == mesh.TimeAxis }
+func ofData(axis string) bool { return axis == mesh.DataAxis || axis == mesh.TimeAxis }
 
 // addedUp reports whether an operand is a partial sum over axis as well as over time. Then nothing wants its parts yet: sums
 // over time come first, and ranks add up what was accumulated, once a step.

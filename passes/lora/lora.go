@@ -17,6 +17,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Run gives adapters to the weights of @forward that match, and freezes all other parameters but those that are asked for.
@@ -29,7 +30,7 @@ func Run(c *pass.Context) (err error) {
 	if o.Rank < 0 || !(o.Alpha >= 0) || len(o.Targets) == 0 {
 		return ir.Errorf(ir.Loc{}, "--lora needs a rank above 0, an alpha that is not negative, and a target")
 	}
-	f := c.Module.Func("forward")
+	f := c.Module.Func(abi.FuncForward)
 	if f == nil {
 		return ir.Errorf(ir.Loc{}, "--lora: the module has no @forward, which is what adapters are put into")
 	}

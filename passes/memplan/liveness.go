@@ -3,6 +3,7 @@ package memplan
 import (
 	"slices"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
@@ -94,7 +95,7 @@ func (fn *funcPlan) liveness() {
 	fn.updates()
 	for _, g := range group.List(fn.f) {
 		op := g.Ops[0]
-		if op.Def.Rules.Collective == "all_reduce" {
+		if op.Def.Rules.Collective == mesh.AllReduce {
 			fn.bucket(fn.where[op.Out[0]], op)
 			continue
 		}
@@ -131,7 +132,7 @@ func (fn *funcPlan) inFlight() {
 		if !waited {
 			until = end
 		}
-		if fn.group(n).Ops[0].Def.Rules.Collective == "all_reduce" {
+		if fn.group(n).Ops[0].Def.Rules.Collective == mesh.AllReduce {
 			continue // in place: its operands become its results
 		}
 		for _, v := range w.Read {
@@ -164,7 +165,7 @@ func (fn *funcPlan) inPlace(v, param *ir.Value) bool {
 	if !ok || fn.same[v] != nil || fn.result[v] || v.Type.Bytes() != param.Type.Bytes() {
 		return false
 	}
-	if op := fn.group(made).Ops[0]; op.Def.Rules.Collective == "all_reduce" && len(op.Out) > 1 {
+	if op := fn.group(made).Ops[0]; op.Def.Rules.Collective == mesh.AllReduce && len(op.Out) > 1 {
 		return false // they lie side by side
 	}
 	for _, pos := range fn.reads[param] {

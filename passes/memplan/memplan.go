@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
@@ -95,7 +96,7 @@ func (p *planner) placeFixed(f *ir.Func) error {
 	}
 	for _, op := range f.Ops {
 		if group.Impl(op).Kind == kir.Literal {
-			p.fix("const/"+LiteralName(op), "buffers", op.Out[0])
+			p.fix(abi.Constant.Of(LiteralName(op)), "buffers", op.Out[0])
 		}
 	}
 	return nil
@@ -156,7 +157,7 @@ func (p *planner) sent() map[string]bool {
 	for _, f := range p.c.Module.Funcs {
 		from := map[*ir.Value]bool{}
 		for _, op := range f.Ops {
-			if op.Def.Rules.Collective == "send" {
+			if op.Def.Rules.Collective == mesh.Send {
 				from[group.Alias(op.In[0])] = true
 			}
 		}
@@ -204,7 +205,7 @@ func cleared(f *ir.Func) []*ir.Op {
 	}
 	var out []*ir.Op
 	for _, op := range f.Ops {
-		if op.Def.Rules.Collective != "all_reduce" {
+		if op.Def.Rules.Collective != mesh.AllReduce {
 			continue
 		}
 		ok := true

@@ -31,25 +31,23 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/layout"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
-
-// accumulator begins the names of the accumulators; the run-time leaves them out of checkpoints.
-const accumulator = "accum/"
 
 // Run makes @micro when the mesh has micro-batches.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	n, pipeline := c.Module.Mesh.Size(mesh.TimeAxis), c.Module.Mesh.Size("pp") > 1
+	n, pipeline := c.Module.Mesh.Size(mesh.TimeAxis), c.Module.Mesh.Size(mesh.PipelineAxis) > 1
 	if n == 1 && !pipeline {
 		return nil
 	}
 	var funcs []*ir.Func
 	for _, f := range c.Module.Funcs {
-		if f.Name == "step" && pipeline { // cut by the stage pass, which needs the borders
+		if f.Name == abi.FuncStep && pipeline { // cut by the stage pass, which needs the borders
 			funcs = append(funcs, f)
 			continue
 		}
-		if f.Name == "step" {
+		if f.Name == abi.FuncStep {
 			funcs = append(funcs, micro(c, f), f)
 			last(c, f)
 			continue
@@ -92,7 +90,7 @@ func split(s mesh.Sharding) bool {
 // micro is the function of all micro-batches but the last.
 func micro(c *pass.Context, step *ir.Func) *ir.Func {
 	f, _ := step.Clone()
-	f.Name = "micro"
+	f.Name = abi.FuncMicro
 	on := depends(f)
 	f.Results = slices.DeleteFunc(f.Results, func(r ir.Result) bool { return !on[r.Value] })
 	b := ir.NewBuilder(f)
@@ -103,7 +101,7 @@ func micro(c *pass.Context, step *ir.Func) *ir.Func {
 		}
 		sums++
 		v := op.In[0]
-		acc := b.Param(accumulator+v.Name, v.Type, ir.State)
+		acc := b.Param(abi.Accum.Of(v.Name), v.Type, ir.State)
 		b.Loc = c.Loc(op.Loc)
 		acc.Sharding = op.Out[0].Sharding
 		b.Update(acc, b.Rename(ops.Add(b, acc, v), acc.Name+".next"))
@@ -174,7 +172,7 @@ func last(c *pass.Context, f *ir.Func) {
 			continue
 		}
 		v := op.In[0]
-		acc := b.Param(accumulator+v.Name, v.Type, ir.State)
+		acc := b.Param(abi.Accum.Of(v.Name), v.Type, ir.State)
 		b.Loc = c.Loc(op.Loc)
 		total := ops.Add(b, acc, v)
 		total.Sharding = op.Out[0].Sharding
@@ -231,7 +229,7 @@ func shareOut(c *pass.Context, f *ir.Func, n int) {
 		}
 	}
 	for i, r := range f.Results {
-		if (r.Name == "loss_sum" || r.Name == "count" || r.Name == "correct") && !on[r.Value] && !sum[r.Value] && r.Value.Type.DType == dtype.F32 {
+		if (r.Name == abi.LossSum || r.Name == abi.Count || r.Name == abi.Correct) && !on[r.Value] && !sum[r.Value] && r.Value.Type.DType == dtype.F32 {
 			f.Results[i].Value = share(r.Value, r.Name)
 		}
 	}

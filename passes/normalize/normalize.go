@@ -18,12 +18,13 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/algebra"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Run normalizes @forward.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	f := c.Module.Func("forward")
+	f := c.Module.Func(abi.FuncForward)
 	if f == nil {
 		return fmt.Errorf("there is no @forward to normalize")
 	}

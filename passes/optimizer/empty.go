@@ -7,6 +7,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // emptiness is what becomes of a step in which nothing counts: every target is the ignored one, every mask is zero. Its mean
@@ -20,17 +21,17 @@ type emptiness struct {
 
 // takeCount finds the global count of the step, and what is done when it is zero; nil where it cannot be.
 func (u *updater) takeCount() {
-	if u.divisor = u.f.Result("count"); u.divisor == nil {
+	if u.divisor = u.f.Result(abi.Count); u.divisor == nil {
 		panic("BUG: @step has no result count")
 	}
 	if !fromData(u.divisor) {
 		return
 	}
-	if p := u.f.Param(pass.EmptySteps); p != nil {
+	if p := u.f.Param(abi.EmptySteps); p != nil {
 		panic(ir.Errorf(ir.Loc{}, "the model has a tensor %q %s, which is the name of a counter in checkpoints: rename it", p.Name, p.Type))
 	}
 	b := u.b
-	u.empty = &emptiness{steps: b.Param(pass.EmptySteps, ir.T(dtype.I64), ir.State)}
+	u.empty = &emptiness{steps: b.Param(abi.EmptySteps, ir.T(dtype.I64), ir.State)}
 	u.empty.some = b.Rename(ops.Ne(b, u.divisor, ops.ScalarLike(b, u.divisor, 0)), pass.Counts)
 	u.divisor = b.Rename(ops.Where(b, u.empty.some, u.divisor, ops.ScalarLike(b, u.divisor, 1)), "divisor") // gradients of such a step are zeros, not NaN
 }
@@ -55,11 +56,11 @@ func fromData(v *ir.Value) bool {
 // countEmpty appends the new number of steps in which nothing counted, and tells it.
 func (u *updater) countEmpty() {
 	b, e := u.b, u.empty
-	b.Loc = ir.Loc{Node: "empty", Derived: u.c.Pass}
+	b.Loc = ir.Loc{Node: abi.Empty, Derived: u.c.Pass}
 	one := ops.ScalarLike(b, e.steps, 1)
 	next := ops.Add(b, e.steps, ops.Where(b, e.some, ops.ScalarLike(b, e.steps, 0), one))
 	b.Update(e.steps, b.Rename(next, e.steps.Name+".next"))
-	b.Result("empty", b.Rename(ops.Cast(b, next, dtype.F32), "empty"))
+	b.Result(abi.Empty, b.Rename(ops.Cast(b, next, dtype.F32), abi.Empty))
 }
 
 // ifSome is next when something counts, else old.

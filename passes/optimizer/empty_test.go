@@ -7,6 +7,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/passtest"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // TestEmpty: steps in which nothing counts leave no trace but in the counters: the others give to the bit what they give
@@ -66,7 +67,7 @@ func @step(%p: f32[3] param, %sample_weight: f32[4] weight) {
 	if err := Run(c); err != nil {
 		t.Fatal(err)
 	}
-	if f := c.Module.Func("step"); f.Param(pass.EmptySteps) != nil || f.Result("empty") != nil {
+	if f := c.Module.Func("step"); f.Param(abi.EmptySteps) != nil || f.Result("empty") != nil {
 		t.Errorf("a count of sample weights is looked at:\n%s", f)
 	}
 }

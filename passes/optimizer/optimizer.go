@@ -29,15 +29,13 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
-
-// gradPrefix names the results in which autodiff leaves the gradients.
-const gradPrefix = "grad/"
 
 // Run appends the update to @step.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	f := c.Module.Func("step")
+	f := c.Module.Func(abi.FuncStep)
 	if f == nil && c.Opt.Loss == pass.NoLoss {
 		return nil
 	}
@@ -127,7 +125,7 @@ func (u *updater) takeGrads() []grad {
 	var grads []grad
 	kept := u.f.Results[:0:0]
 	for _, r := range u.f.Results {
-		name, ok := strings.CutPrefix(r.Name, gradPrefix)
+		name, ok := abi.Gradient.Cut(r.Name)
 		if !ok || r.Updates != nil {
 			kept = append(kept, r)
 			continue
@@ -149,8 +147,8 @@ func (u *updater) takeGrads() []grad {
 // prepare computes the scalars: step number, learning rate, division by count, clipping.
 func (u *updater) prepare(grads []grad) {
 	b := u.b
-	if u.step = u.f.Param("step"); u.step == nil {
-		u.step = b.Param("step", ir.T(dtype.I64), ir.State)
+	if u.step = u.f.Param(abi.StepCount); u.step == nil {
+		u.step = b.Param(abi.StepCount, ir.T(dtype.I64), ir.State)
 	}
 	if u.step.Role != ir.State {
 		panic(ir.Errorf(ir.Loc{}, "the model has a tensor %q %s, which is the name of the counter of steps in checkpoints: rename it", u.step.Name, u.step.Type))
@@ -165,7 +163,7 @@ func (u *updater) prepare(grads []grad) {
 	}
 	u.t = b.Rename(ops.AddScalar(b, made, 1), "t")
 	u.lr = b.Rename(schedule(b, done, u.opt.LR, u.c.Opt.Schedule), "lr.f64")
-	b.Result("lr", b.Rename(ops.Cast(b, u.lr, dtype.F32), "lr"))
+	b.Result(abi.Rate, b.Rename(ops.Cast(b, u.lr, dtype.F32), abi.Rate))
 	u.mean = b.Rename(ops.Recip(b, u.divisor), "mean_scale")
 	if u.scaling != nil {
 		u.mean = b.Rename(ops.Mul(b, u.mean, ops.Recip(b, u.scaling.by)), "mean_scale")
@@ -178,7 +176,7 @@ func (u *updater) prepare(grads []grad) {
 	norm := u.globalNorm(grads)
 	u.norm = norm
 	if clip {
-		b.Result("grad_norm", norm)
+		b.Result(abi.GradNorm, norm)
 		coef := ops.Div(b, ops.ScalarLike(b, norm, u.c.Opt.ClipNorm), ops.AddScalar(b, norm, 1e-6))
 		coef = b.Rename(ops.Minimum(b, coef, ops.ScalarLike(b, coef, 1)), "clip_coef")
 		u.scale = b.Rename(ops.Mul(b, u.mean, coef), "grad_scale")
@@ -215,7 +213,7 @@ func (u *updater) addSquares(g grad) {
 // root is the norm of the mean gradients, f32[], from the sum of the squares of the summed ones.
 func (u *updater) root(squares *ir.Value) *ir.Value {
 	norm := ops.Cast(u.b, ops.Sqrt(u.b, squares), dtype.F32)
-	return u.b.Rename(ops.Mul(u.b, norm, u.mean), "grad_norm")
+	return u.b.Rename(ops.Mul(u.b, norm, u.mean), abi.GradNorm)
 }
 
 // tellsNorm reports whether grad_norm is a result. With half-precision messages of a pipeline the mean of a gradient must be
@@ -228,11 +226,11 @@ func (u *updater) tellsNorm() bool {
 // tellNorm makes the norm a result.
 func (u *updater) tellNorm() {
 	if u.norm == nil && u.squares != nil {
-		u.b.Loc = ir.Loc{Node: "grad_norm", Derived: u.c.Pass}
+		u.b.Loc = ir.Loc{Node: abi.GradNorm, Derived: u.c.Pass}
 		u.norm = u.root(u.squares)
 	}
-	if u.norm != nil && u.tellsNorm() && u.f.Result("grad_norm") == nil {
-		u.b.Result("grad_norm", u.norm)
+	if u.norm != nil && u.tellsNorm() && u.f.Result(abi.GradNorm) == nil {
+		u.b.Result(abi.GradNorm, u.norm)
 	}
 }
 
@@ -272,12 +270,12 @@ func (u *updater) keep(grads []grad) {
 		have[g.param] = true
 		u.b.Loc = g.loc
 		mean := ops.Mul(u.b, g.sum, u.like(u.mean, g.sum))
-		u.b.Result(gradPrefix+g.param.Name, u.b.Rename(mean, "mean_d_"+g.param.Name))
+		u.b.Result(abi.Gradient.Of(g.param.Name), u.b.Rename(mean, "mean_d_"+g.param.Name))
 	}
 	for _, p := range u.f.Params {
 		if p.Role == ir.Param && !have[p] {
 			u.b.Loc = ir.Loc{Node: p.Name, Derived: u.c.Pass}
-			u.b.Result(gradPrefix+p.Name, ops.Zeros(u.b, p.Type))
+			u.b.Result(abi.Gradient.Of(p.Name), ops.Zeros(u.b, p.Type))
 		}
 	}
 }

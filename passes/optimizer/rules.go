@@ -7,6 +7,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // rule is one optimizer: its defaults and the ops of one parameter's update.
@@ -111,7 +112,7 @@ func (r *run) state(kind string) *ir.Value { return r.stateOf(kind, r.grad.param
 
 // stateOf is a state of other dims, of which the first is the parameter's.
 func (r *run) stateOf(kind string, dims []int) *ir.Value {
-	return r.read(r.b.Param("optim/"+kind+"/"+r.name, ir.T(r.p.Type.DType, dims...), ir.State))
+	return r.read(r.b.Param(abi.Optim(kind, r.name), ir.T(r.p.Type.DType, dims...), ir.State))
 }
 
 // keep makes next the new contents of state s.

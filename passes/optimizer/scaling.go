@@ -7,6 +7,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // scaling is dynamic loss scaling (Micikevicius et al. 2018, arXiv:1710.03740) with the policy of torch.amp.GradScaler. All
@@ -25,9 +26,9 @@ func (u *updater) takeScale() *scaling {
 			continue
 		}
 		u.f.Results = append(u.f.Results[:i:i], u.f.Results[i+1:]...)
-		s := &scaling{scale: u.f.Param(pass.LossScale), by: r.Value}
-		s.good = u.b.Param(pass.GoodSteps, ir.T(dtype.I64), ir.State)
-		s.skipped = u.b.Param(pass.SkippedSteps, ir.T(dtype.I64), ir.State)
+		s := &scaling{scale: u.f.Param(abi.LossScale), by: r.Value}
+		s.good = u.b.Param(abi.GoodSteps, ir.T(dtype.I64), ir.State)
+		s.skipped = u.b.Param(abi.SkippedSteps, ir.T(dtype.I64), ir.State)
 		return s
 	}
 	return nil
@@ -41,7 +42,7 @@ func (s *scaling) judge(b *ir.Builder, total *ir.Value) {
 // advance appends the new state, and tells what it is.
 func (u *updater) advance() {
 	s, b := u.scaling, u.b
-	b.Loc = ir.Loc{Node: "loss_scale", Derived: u.c.Pass}
+	b.Loc = ir.Loc{Node: abi.LossScale, Derived: u.c.Pass}
 	zero, one := ops.ScalarLike(b, s.good, 0), ops.ScalarLike(b, s.good, 1)
 	skipped := ops.Add(b, s.skipped, u.ifSome(ops.Where(b, s.fine, zero, one), zero))
 	b.Update(s.skipped, b.Rename(skipped, s.skipped.Name+".next"))
@@ -54,9 +55,9 @@ func (u *updater) advance() {
 		scale = u.ifSome(scale, s.scale)
 		b.Update(s.scale, b.Rename(scale, s.scale.Name+".next"))
 		b.Update(s.good, b.Rename(u.ifSome(ops.Where(b, grow, zero, good), s.good), s.good.Name+".next"))
-		b.Result(pass.LossScale, scale)
+		b.Result(abi.LossScale, scale)
 	}
-	b.Result("skipped", b.Rename(ops.Cast(b, skipped, dtype.F32), "skipped"))
+	b.Result(abi.Skipped, b.Rename(ops.Cast(b, skipped, dtype.F32), abi.Skipped))
 }
 
 // unless is next, or old when the step is not good or empty.

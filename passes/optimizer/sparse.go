@@ -6,6 +6,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // A table is a parameter whose rows are only looked up: its gradient is a sum of scatter_adds along dim 0. When a step looks up
@@ -267,7 +268,7 @@ func (u *updater) counts(g *grad) *ir.Value {
 func (u *updater) count(g *grad, scatter *ir.Op) *ir.Value {
 	b, idx := u.b, scatter.In[0]
 	one := ops.Full(b, ir.T(dtype.F32, idx.Type.Dims...), 1)
-	if w := u.f.Param("sample_weight"); w != nil && w.Role == ir.Weight && bySample(idx, w.Type.Dims[0]) {
+	if w := u.f.Param(abi.SampleWeight); w != nil && w.Role == ir.Weight && bySample(idx, w.Type.Dims[0]) {
 		batch := w.Type.Dims[0]
 		real := ops.Cast(b, ops.Gt(b, w, ops.ScalarLike(b, w, 0)), dtype.F32)
 		one = ops.Expand(b, ops.Reshape(b, real, []int{batch, 1}), []int{batch, idx.Type.Elems() / batch})

@@ -3,19 +3,10 @@ package pass
 // NoLoss as Options.Loss makes a program that only infers: @forward, without a step.
 const NoLoss = "none"
 
-// Names of what dynamic loss scaling keeps from step to step, state of the program, and of the result in which autodiff tells
-// the optimizer how much larger than those of the summed loss the gradients are.
+// Names of results of @step by which passes tell one another something (abi has those that the run-time reads).
 const (
-	LossScale    = "loss_scale"         // f32[]
-	GoodSteps    = "loss_scale_good"    // i64[] since the scale last changed
-	SkippedSteps = "loss_scale_skipped" // i64[] in all
-	GradScale    = "grad_scale"         // f32[]
-)
-
-// Names of what @step keeps and makes for steps in which nothing counts for the loss.
-const (
-	EmptySteps = "empty_steps"      // i64[] state: how many there were
-	Counts     = "something_counts" // bool[] the global count is not zero
+	GradScale = "grad_scale"       // f32[]: how much larger than those of the summed loss the gradients are
+	Counts    = "something_counts" // bool[]: the global count is not zero
 )
 
 // The policy of dynamic loss scaling, that of torch.amp.GradScaler.

@@ -83,9 +83,9 @@ type Context struct {
 	// Actions is what the ranks of this program do in a step, in order; nil: @micro for each micro-batch but the last,
 	// then @step.
 	Actions []abi.Action
-	// Meetings tells, by function, which node makes a sample depend on others in a way that samples which fill up a batch would
+	// CrossSample tells, by function, which node makes a sample depend on others in a way that samples which fill up a batch would
 	// count; functions in which none does are not in it.
-	Meetings map[string]string
+	CrossSample map[string]string
 	// Noise tells, by function that infers (eval, forward), which nodes draw random numbers in it; functions without are not in it.
 	Noise map[string]string
 	// Larger gives the model as passes have left it before trainstep, for a batch so many times as large; nil where no other batch
@@ -97,8 +97,8 @@ type Context struct {
 	Large map[string]bool `json:"-"`
 	// Like is the context of the same model with another batch, which has been through the passes at hand; nil for none.
 	Like *Context `json:"-"`
-	// Lone is the first node that normalises by samples which have one value for each channel; nil for none.
-	Lone *abi.Lone
+	// SingleValueStatistics is the first node that normalises by samples which have one value for each channel; nil for none.
+	SingleValueStatistics *abi.SingleValueStatistics
 	// BatchDims is the dim along which the model has the samples of an input, of the target, or of an output out0, out1, …, where
 	// it is not the leading one, as it is in the program. Made by trainstep.
 	BatchDims map[string]int
@@ -122,12 +122,12 @@ func (c *Context) SetFileDims(name string, dims []int) {
 	}
 }
 
-// SetMeeting notes where samples meet in a function.
-func (c *Context) SetMeeting(function, text string) {
-	if c.Meetings == nil {
-		c.Meetings = map[string]string{}
+// SetCrossSample notes where samples meet in a function.
+func (c *Context) SetCrossSample(function, text string) {
+	if c.CrossSample == nil {
+		c.CrossSample = map[string]string{}
 	}
-	c.Meetings[function] = text
+	c.CrossSample[function] = text
 }
 
 // Unfolded reports whether v stays an op on constants: where these are large, or where they were in the context that c is like. Passes

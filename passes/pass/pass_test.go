@@ -143,10 +143,10 @@ func TestFacts(t *testing.T) {
 	c := &pass.Context{}
 	c.SetFileDims("w", []int{2, 3})
 	c.SetFileDims("w", []int{6})
-	c.SetMeeting("step", "there")
+	c.SetCrossSample("step", "there")
 	c.SetNoise("eval", "dropout")
-	if len(c.FileDims["w"]) != 2 || c.Meetings["step"] != "there" || c.Noise["eval"] != "dropout" {
-		t.Errorf("%v %v %v", c.FileDims, c.Meetings, c.Noise)
+	if len(c.FileDims["w"]) != 2 || c.CrossSample["step"] != "there" || c.Noise["eval"] != "dropout" {
+		t.Errorf("%v %v %v", c.FileDims, c.CrossSample, c.Noise)
 	}
 	if list := c.Programs(); len(list) != 1 || list[0] != c {
 		t.Error("a program without stages is another")

@@ -2,12 +2,12 @@ package precision
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // plan says of each f32 value of a function whether it is stored narrow.
@@ -38,7 +38,7 @@ func newPlan(f *ir.Func) *plan {
 	p.loss()
 	p.choices()
 	for _, r := range f.Results {
-		if strings.HasPrefix(r.Name, "grad/") {
+		if abi.Gradient.Has(r.Name) {
 			p.gradient(r.Value)
 		}
 	}
@@ -59,7 +59,7 @@ func (p *plan) loss() {
 		}
 	}
 	for _, r := range p.f.Results {
-		if !strings.HasPrefix(r.Name, "grad/") {
+		if !abi.Gradient.Has(r.Name) {
 			back(r.Value)
 		}
 	}

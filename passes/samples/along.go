@@ -14,9 +14,9 @@ type Along map[*ir.Value]int
 
 // Trace is what is known of a function when samples lie along given dims.
 type Trace struct {
-	*Facts   // Met is the first of Meetings; values behind it are known all the same
-	Meetings []Meeting
-	Own      *Meeting // the first op that takes something else than data which differs from sample to sample, a positional embedding for one
+	*Facts    // Crosses is the first of Crossings; values behind it are known all the same
+	Crossings []CrossSample
+	PerSample *CrossSample // the first op that takes something else than data which differs from sample to sample, a positional embedding for one
 
 	same map[dimOf]bool
 }
@@ -64,31 +64,31 @@ func Leading(f *ir.Func, wanted ...*ir.Value) *Trace {
 func (t *Trace) op(op *ir.Op) {
 	w, m := t.begin(op)
 	if w == nil {
-		t.meet(m)
+		t.cross(m)
 		return
 	}
 	if m = w.operands(); m == nil {
-		m = w.meets()
+		m = w.crosses()
 	}
-	t.meet(m)
+	t.cross(m)
 	w.results()
-	if t.Own == nil {
-		t.Own = t.own(w)
+	if t.PerSample == nil {
+		t.PerSample = t.perSample(w)
 	}
 }
 
-func (t *Trace) meet(m *Meeting) {
+func (t *Trace) cross(m *CrossSample) {
 	if m == nil {
 		return
 	}
-	if t.Met == nil {
-		t.Met = m
+	if t.Crosses == nil {
+		t.Crosses = m
 	}
-	t.Meetings = append(t.Meetings, *m)
+	t.Crossings = append(t.Crossings, *m)
 }
 
-// own finds an operand without samples that differs along a factor of samples.
-func (t *Trace) own(w *walk) *Meeting {
+// perSample finds an operand without samples that differs along a factor of samples.
+func (t *Trace) perSample(w *walk) *CrossSample {
 	for i, v := range w.op.In {
 		if v == nil {
 			continue
@@ -98,7 +98,7 @@ func (t *Trace) own(w *walk) *Meeting {
 				continue
 			}
 			if !t.Uniform(v, d) {
-				return &Meeting{w.op, fmt.Sprintf("takes %%%s, which differs from sample to sample", v.Name)}
+				return &CrossSample{w.op, fmt.Sprintf("takes %%%s, which differs from sample to sample", v.Name)}
 			}
 		}
 	}
@@ -198,7 +198,7 @@ func (t *Trace) Outermost(v *ir.Value) (d int, ok bool) {
 // that tells nothing about where they lie.
 func (t *Trace) Separate(outputs []*ir.Value) bool {
 	loss := !slices.ContainsFunc(outputs, func(v *ir.Value) bool { return v.Type.Elems() != 1 })
-	return !slices.ContainsFunc(t.Meetings, func(m Meeting) bool { return !loss || m.Text != adds })
+	return !slices.ContainsFunc(t.Crossings, func(m CrossSample) bool { return !loss || m.Text != adds })
 }
 
 // Lined reports whether every output has all samples along a dim, or is one number.

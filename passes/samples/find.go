@@ -21,7 +21,7 @@ type Search struct {
 // Apart lists the ways in which no samples meet, only data differ between them, and all outputs have them. complete is
 // false where there are too many ways to look at.
 func (s *Search) Apart() (ways []Along, complete bool) {
-	return s.find(func(t *Trace) bool { return t.Own == nil && t.Separate(s.Outputs) && t.Lined(s.Outputs) })
+	return s.find(func(t *Trace) bool { return t.PerSample == nil && t.Separate(s.Outputs) && t.Lined(s.Outputs) })
 }
 
 // Lined lists the ways in which all outputs have the samples, whatever the model does with them.
@@ -32,7 +32,7 @@ func (s *Search) Lined() (ways []Along, complete bool) {
 // Inside lists the ways that would be Apart if outputs had a dim for samples, which they have inside of one.
 func (s *Search) Inside() (ways []Along, complete bool) {
 	return s.find(func(t *Trace) bool {
-		return t.Own == nil && t.Separate(s.Outputs) && !slices.ContainsFunc(s.Outputs, func(v *ir.Value) bool { return !t.at[v].Has() && v.Type.Elems() != 1 })
+		return t.PerSample == nil && t.Separate(s.Outputs) && !slices.ContainsFunc(s.Outputs, func(v *ir.Value) bool { return !t.at[v].Has() && v.Type.Elems() != 1 })
 	})
 }
 

@@ -1,4 +1,4 @@
-// Package samples says where in the values of a function the samples of a batch lie, and where samples meet: which op
+// Package samples says where in the values of a function the samples of a batch lie, and where they depend on one another: which op
 // makes what is wanted of one sample depend on others. It reads factor rules, so that it knows merged dims (B*T or T*B), samples
 // that lie inside, and values with a dim for each of two samples (x·xᵀ).
 //
@@ -46,14 +46,14 @@ func hasSamples(parts []Part) bool {
 	return slices.ContainsFunc(parts, func(p Part) bool { return p.Step > 0 })
 }
 
-// Meeting is an op that makes one sample's values depend on other samples.
-type Meeting struct {
+// CrossSample is an op that makes one sample's values depend on other samples.
+type CrossSample struct {
 	Op   *ir.Op
 	Text string // what it does, "adds up samples", ...
 }
 
 // String tells it with the node's name and line, such as `node "/Mean" (ReduceMean) model.py:12 adds up samples`.
-func (m *Meeting) String() string {
+func (m *CrossSample) String() string {
 	l := m.Op.Loc
 	name := fmt.Sprintf("node %q", l.Node)
 	if l.OpType != "" {
@@ -67,8 +67,8 @@ func (m *Meeting) String() string {
 
 // Facts are what is known of a function in global form.
 type Facts struct {
-	Batch int      // samples of the batch; 0 where no input says
-	Met   *Meeting // the first op by which samples that fill a batch would count; nil when there is none. Values behind it are not known
+	Batch   int          // samples of the batch; 0 where no input says
+	Crosses *CrossSample // the first op by which samples that fill a batch would count; nil when there is none. Values behind it are not known
 
 	at    map[*ir.Value]Layout
 	grows map[*ir.Value][]bool
@@ -86,7 +86,7 @@ func Of(f *ir.Func, wanted ...*ir.Value) *Facts {
 		if !slices.ContainsFunc(op.Out, func(v *ir.Value) bool { return needed[v] }) {
 			continue
 		}
-		if s.Met = s.op(op); s.Met != nil {
+		if s.Crosses = s.op(op); s.Crosses != nil {
 			return s
 		}
 	}
@@ -112,8 +112,8 @@ func Kept(f *ir.Func, pick func(name string) bool) *Facts {
 	}
 	s := Of(f, wanted...)
 	for _, r := range f.Results {
-		if s.Met == nil && r.Updates != nil && r.Value.Op != nil && s.at[r.Value].Has() {
-			s.Met = &Meeting{r.Value.Op, fmt.Sprintf("keeps %q of each sample for the next step", r.Updates.Name)}
+		if s.Crosses == nil && r.Updates != nil && r.Value.Op != nil && s.at[r.Value].Has() {
+			s.Crosses = &CrossSample{r.Value.Op, fmt.Sprintf("keeps %q of each sample for the next step", r.Updates.Name)}
 		}
 	}
 	return s
@@ -151,15 +151,15 @@ func Reader(f *ir.Func) *Facts {
 // have been read must not change any more.
 func (s *Facts) Reach(v *ir.Value) bool {
 	if s.Batch < 2 || v.Op == nil || s.at[v] != nil {
-		return s.Met == nil
+		return s.Crosses == nil
 	}
 	for _, in := range v.Op.In {
 		if in != nil && !s.Reach(in) {
 			return false
 		}
 	}
-	s.Met = s.op(v.Op)
-	return s.Met == nil
+	s.Crosses = s.op(v.Op)
+	return s.Crosses == nil
 }
 
 // batch is the number of samples: the leading dim of the first input that has dims, as the run-time counts.
@@ -234,7 +234,7 @@ func cut(parts []Part, sizes []int) [][]Part {
 }
 
 // op works out the layouts of op's results.
-func (s *Facts) op(op *ir.Op) *Meeting {
+func (s *Facts) op(op *ir.Op) *CrossSample {
 	w, m := s.begin(op)
 	if w == nil {
 		return cmp.Or(m, s.grown(op))
@@ -242,7 +242,7 @@ func (s *Facts) op(op *ir.Op) *Meeting {
 	if m := w.operands(); m != nil {
 		return m
 	}
-	if m := w.meets(); m != nil {
+	if m := w.crosses(); m != nil {
 		return m
 	}
 	w.results()
@@ -250,7 +250,7 @@ func (s *Facts) op(op *ir.Op) *Meeting {
 }
 
 // grown lays out numbers of places in the batch that op makes of nothing: they grow with it, and follow its order.
-func (s *Facts) grown(op *ir.Op) *Meeting {
+func (s *Facts) grown(op *ir.Op) *CrossSample {
 	for _, v := range op.Out {
 		for d, grows := range s.grows[v] {
 			n := v.Type.Dims[d]
@@ -260,7 +260,7 @@ func (s *Facts) grown(op *ir.Op) *Meeting {
 				s.at[v] = slices.Clone(s.at[v])
 				s.at[v][d] = joined([]Part{{s.Batch, 1, false}, {n / s.Batch, 0, false}})
 			default:
-				return &Meeting{op, "makes other numbers of values for another size of the batch"}
+				return &CrossSample{op, "makes other numbers of values for another size of the batch"}
 			}
 		}
 	}
@@ -277,7 +277,7 @@ func (s *Facts) Grow(v *ir.Value, dims []bool) {
 
 // begin starts the work on an op that samples are in, with results laid out as if there were none; nil where that is all, for there are none, or
 // the op has no rule and needs them all.
-func (s *Facts) begin(op *ir.Op) (*walk, *Meeting) {
+func (s *Facts) begin(op *ir.Op) (*walk, *CrossSample) {
 	for _, v := range op.Out {
 		s.at[v] = plain(v.Type.Dims)
 	}
@@ -316,7 +316,7 @@ type walk struct {
 }
 
 // operands finds which factors run over samples. What is one number for all places follows whatever order the others have.
-func (w *walk) operands() *Meeting {
+func (w *walk) operands() *CrossSample {
 	if m := w.read(func(v *ir.Value, d int) bool { return !repeated(v, d) }); m != nil {
 		return m
 	}
@@ -334,7 +334,7 @@ func (w *walk) laidOut(list factor.Dim) bool {
 }
 
 // read finds which factors of the dims that are asked for run over samples.
-func (w *walk) read(asked func(v *ir.Value, d int) bool) *Meeting {
+func (w *walk) read(asked func(v *ir.Value, d int) bool) *CrossSample {
 	for i, v := range w.op.In {
 		if v == nil || !w.s.at[v].Has() {
 			continue
@@ -354,14 +354,14 @@ func (w *walk) read(asked func(v *ir.Value, d int) bool) *Meeting {
 }
 
 // dim gives the factors of a dim of operand i their parts.
-func (w *walk) dim(i int, list factor.Dim, parts []Part) *Meeting {
+func (w *walk) dim(i int, list factor.Dim, parts []Part) *CrossSample {
 	sizes := make([]int, len(list))
 	for k, f := range list {
 		sizes[k] = w.rule.Factors[f].Size
 	}
 	lists := cut(parts, sizes)
 	if lists == nil {
-		return &Meeting{w.op, "takes dims apart that hold samples"}
+		return &CrossSample{w.op, "takes dims apart that hold samples"}
 	}
 	for k, f := range list {
 		if !hasSamples(lists[k]) {
@@ -374,7 +374,7 @@ func (w *walk) dim(i int, list factor.Dim, parts []Part) *Meeting {
 			bare[j].Null = false
 		}
 		if w.parts[f] != nil && !slices.Equal(w.parts[f], bare) {
-			return &Meeting{w.op, "brings samples together that lie in different orders"}
+			return &CrossSample{w.op, "brings samples together that lie in different orders"}
 		}
 		w.parts[f] = bare
 		if w.null[f] == nil {
@@ -390,8 +390,8 @@ func (w *walk) whole(f int) bool {
 	return slices.ContainsFunc(w.parts[f], func(p Part) bool { return p == Part{Size: w.s.Batch, Step: 1} })
 }
 
-// meets finds whether the op reads several samples at a time, other than in a sum whose terms weights have made zero.
-func (w *walk) meets() *Meeting {
+// crosses finds whether the op reads several samples at a time, other than in a sum whose terms weights have made zero.
+func (w *walk) crosses() *CrossSample {
 	if w.op.Def.Rules.PerPart {
 		return w.statistics()
 	}
@@ -403,12 +403,12 @@ func (w *walk) meets() *Meeting {
 		case factor.Free:
 		case factor.Sum:
 			if !w.whole(f) || !w.terms(f) {
-				return &Meeting{w.op, adds}
+				return &CrossSample{w.op, adds}
 			}
 		case factor.Max, factor.Min, factor.Prod:
-			return &Meeting{w.op, "takes the " + words[k] + " over samples"}
+			return &CrossSample{w.op, "takes the " + words[k] + " over samples"}
 		case factor.Index:
-			return &Meeting{w.op, "picks samples by their place in the batch"}
+			return &CrossSample{w.op, "picks samples by their place in the batch"}
 		default:
 			return w.s.all(w.op)
 		}
@@ -416,12 +416,12 @@ func (w *walk) meets() *Meeting {
 	return nil
 }
 
-// all is a meeting at an op that needs every sample.
-func (s *Facts) all(op *ir.Op) *Meeting {
+// all is a cross-sample op that needs every sample.
+func (s *Facts) all(op *ir.Op) *CrossSample {
 	if over := op.Def.Rules.Over; over != "" {
-		return &Meeting{op, over + " samples"}
+		return &CrossSample{op, over + " samples"}
 	}
-	return &Meeting{op, "needs all samples at once"}
+	return &CrossSample{op, "needs all samples at once"}
 }
 
 var words = map[factor.Kind]string{factor.Max: "maximum", factor.Min: "minimum", factor.Prod: "product"}
@@ -434,16 +434,16 @@ func (w *walk) terms(f int) bool {
 	})
 }
 
-// statistics meets nothing where its rows are of samples and it is told by the weights which of them count, or where samples lie
+// statistics crosses nothing where its rows are of samples and it is told by the weights which of them count, or where samples lie
 // along the channels alone: each of these is normalised by itself.
-func (w *walk) statistics() *Meeting {
+func (w *walk) statistics() *CrossSample {
 	counts := w.op.Def.Rules.Counts
 	for f, parts := range w.parts {
 		if parts == nil || slices.Contains(w.rule.In[0][1], f) {
 			continue
 		}
 		if counts == 0 || len(w.op.In) <= counts || !slices.Contains(w.rule.In[0][0], f) || !w.whole(f) || !hasSamples(w.s.at[w.op.In[0]][0]) || !w.null[f][counts] {
-			return &Meeting{w.op, "takes statistics of the batch"}
+			return &CrossSample{w.op, "takes statistics of the batch"}
 		}
 	}
 	return nil

@@ -21,9 +21,9 @@ func of(t *testing.T, body string) (*ir.Func, *Facts) {
 	return f, Kept(f, func(string) bool { return true })
 }
 
-// TestMeetings: what reads several samples at a time lets in those that fill up a batch, but for sums of what their weights
+// TestCrossSample: what reads several samples at a time lets in those that fill up a batch, but for sums of what their weights
 // make zero.
-func TestMeetings(t *testing.T) {
+func TestCrossSample(t *testing.T) {
 	for _, c := range []struct{ name, body, met string }{
 		{"each sample by itself", "%y = matmul %x, %p : f32[4,3]\n%s = softmax %y {dim=1} : f32[4,3]\nreturn y=%s", ""},
 		{"weighted sum", "%r = reduce_sum %x {dims=[1]} : f32[4,1]\n%v = reshape %r {dims=[4]} : f32[4]\n%m = mul %v, %w : f32[4]\n%s = reduce_sum %m {dims=[0]} : f32[1]\nreturn y=%s", ""},
@@ -49,8 +49,8 @@ func TestMeetings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f, s := of(t, c.body)
 			got := ""
-			if s.Met != nil {
-				got = s.Met.Text
+			if s.Crosses != nil {
+				got = s.Crosses.Text
 			}
 			if got != c.met {
 				t.Errorf("samples meet: %q, want %q\n%s", got, c.met, f)
@@ -104,9 +104,9 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// TestString: a meeting is told by the model's node and line.
+// TestString: a cross-sample op is told by the model's node and line.
 func TestString(t *testing.T) {
-	m := &Meeting{&ir.Op{Loc: ir.Loc{Node: "/Mean", OpType: "ReduceMean", File: "model.py", Line: 12, Derived: "normalize"}}, "adds up samples"}
+	m := &CrossSample{&ir.Op{Loc: ir.Loc{Node: "/Mean", OpType: "ReduceMean", File: "model.py", Line: 12, Derived: "normalize"}}, "adds up samples"}
 	if got := m.String(); !strings.HasPrefix(got, `node "/Mean" (ReduceMean) model.py:12 adds`) {
 		t.Error(got)
 	}

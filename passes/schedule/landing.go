@@ -1,6 +1,9 @@
 package schedule
 
-import "github.com/gtc-compiler/gtc/ir/group"
+import (
+	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir/group"
+)
 
 // landingFloor is how many bytes may always be on their way behind a reduce_scatter before it is waited for.
 const landingFloor = 64 << 10
@@ -14,7 +17,7 @@ func landings(list []group.Group) map[int]int {
 	out := map[int]int{}
 	var flying []flight
 	for pos, g := range list {
-		if g.Ops[0].Def.Rules.Collective != "reduce_scatter" {
+		if g.Ops[0].Def.Rules.Collective != mesh.ReduceScatter {
 			continue
 		}
 		n := g.Ops[0].In[0].Type.Bytes()

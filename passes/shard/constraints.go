@@ -109,9 +109,9 @@ func parseSharding(line, text string, m mesh.Mesh, v *ir.Value) (mesh.Sharding, 
 		ways := 1
 		for _, axis := range strings.Split(list, "+") {
 			switch {
-			case axis != "dp" && axis != "tp":
+			case axis != mesh.DataAxis && axis != mesh.TensorAxis:
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: there is no axis %q to split over; the axes are dp and tp", line, axis)
-			case axis == "dp" && v.Op != nil:
+			case axis == mesh.DataAxis && v.Op != nil:
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: %q is not a parameter, and is split over dp as the samples are", line, v.Name)
 			case m.Size(axis) < 2:
 				return s, ir.Errorf(ir.Loc{}, "--shard %q: axis %s has one rank, so it splits nothing: give --%s of at least 2", line, axis, axis)

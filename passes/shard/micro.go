@@ -8,6 +8,7 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/layout"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // obstacle is an op that needs more than one micro-batch at a time.
@@ -36,7 +37,7 @@ func (o *obstacle) explain(mb int, hint string) error {
 	if hint != "" {
 		e.Note("samples would not depend on one another if they lay along another dimension than the leading one; if they do, give %s", hint)
 	}
-	if o.a.f.Name == "forward" {
+	if o.a.f.Name == abi.FuncForward {
 		return e.Note("@forward is compiled only on request; training does not need it")
 	}
 	return e.Note("use more ranks, or a smaller batch, instead of micro-batches")
@@ -187,8 +188,8 @@ func (a *annotator) stageOf(op *ir.Op, when map[*ir.Value]stage) (stage, *obstac
 // mayTotal reports whether op may read sums over the whole batch: in @step any, which waits for the last micro-batch; in @eval
 // those of which each micro-batch can give its part (pass microbatch), for its results are added up over calls.
 func (a *annotator) mayTotal(op *ir.Op, when map[*ir.Value]stage, plan layout.Plan) bool {
-	if a.f.Name != "eval" {
-		return a.f.Name == "step"
+	if a.f.Name != abi.FuncEval {
+		return a.f.Name == abi.FuncStep
 	}
 	return layout.Affine(op, func(i int) bool { return sumOf(op.In[i], plan.In[i], when) })
 }

@@ -187,13 +187,13 @@ func (s *propagation) lie(op *propagationOp, made *plan) {
 
 // onTensor lays v as have over the axes of data and as asked over tp; as have where that does not divide.
 func (s *propagation) onTensor(v *ir.Value, have int32, asked mesh.Sharding) int32 {
-	x := without(s.layouts[have], "tp")
+	x := without(s.layouts[have], mesh.TensorAxis)
 	y := mesh.Sharding{Dims: make([][]string, len(v.Type.Dims))}
 	for d := range y.Dims {
 		y.Dims[d] = append(slices.Clone(x.Axes(d)), asked.Axes(d)...)
 	}
 	for _, a := range x.Partial {
-		if a != "tp" {
+		if a != mesh.TensorAxis {
 			y.Partial = append(y.Partial, a)
 		}
 	}

@@ -34,10 +34,10 @@ func (a *annotator) rematerialise() bool {
 			return orElse(w, v)
 		}
 		var w *ir.Value
-		if v.Data && splitOver(v.Sharding, "tp") {
+		if v.Data && splitOver(v.Sharding, mesh.TensorAxis) {
 			w = ops.Copy(b, v)
 			w.Op.Why = "sequence parallelism: all tokens again, for the gradient of the weight that read them"
-			a.constrained[w] = without(v.Sharding, "tp")
+			a.constrained[w] = without(v.Sharding, mesh.TensorAxis)
 		} else {
 			w = b.Emit(v.Op.Def, v.Op.Attrs, remat(v.Op.In[0]))
 		}
@@ -51,7 +51,7 @@ func (a *annotator) rematerialise() bool {
 				if v == nil || !forward[v.Op] {
 					continue
 				}
-				if partOfParam(v) || a.c.Opt.SP && inTokens(v, forward) && !splitOver(plan.In[i], "tp") {
+				if partOfParam(v) || a.c.Opt.SP && inTokens(v, forward) && !splitOver(plan.In[i], mesh.TensorAxis) {
 					b.Loc = a.c.Loc(op.Loc)
 					op.In[i] = remat(v)
 				}
@@ -81,11 +81,11 @@ func partOfParam(v *ir.Value) bool {
 func inTokens(v *ir.Value, forward map[*ir.Op]bool) bool {
 	for v.Op != nil && forward[v.Op] {
 		for _, d := range tokenDims(v) {
-			if slices.Contains(v.Sharding.Axes(d), "tp") {
+			if slices.Contains(v.Sharding.Axes(d), mesh.TensorAxis) {
 				return true
 			}
 		}
-		if splitOver(v.Sharding, "tp") || !v.Moved().Whole() {
+		if splitOver(v.Sharding, mesh.TensorAxis) || !v.Moved().Whole() {
 			return false
 		}
 		v = v.Op.In[0]

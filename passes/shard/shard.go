@@ -25,6 +25,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/layout"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // Run sets the mesh of the module and the sharding of every value. The mesh is without the
@@ -73,7 +74,7 @@ func Run(c *pass.Context) (err error) {
 
 // stepOf is @step, or the one function of a program that only infers.
 func stepOf(m *ir.Module) *ir.Func {
-	if f := m.Func("step"); f != nil {
+	if f := m.Func(abi.FuncStep); f != nil {
 		return f
 	}
 	return m.Funcs[0]
@@ -82,7 +83,7 @@ func stepOf(m *ir.Module) *ir.Func {
 // meshOf is the mesh of the options with that many micro-batches.
 func meshOf(o *pass.Options, micros int) mesh.Mesh {
 	var m mesh.Mesh
-	for _, a := range []mesh.Axis{{Name: "pp", Size: o.PP}, {Name: "dp", Size: o.DP}, {Name: "tp", Size: o.TP}, {Name: mesh.TimeAxis, Size: micros}} {
+	for _, a := range []mesh.Axis{{Name: mesh.PipelineAxis, Size: o.PP}, {Name: mesh.DataAxis, Size: o.DP}, {Name: mesh.TensorAxis, Size: o.TP}, {Name: mesh.TimeAxis, Size: micros}} {
 		if a.Size > 1 || a.Name == mesh.TimeAxis && o.PP > 1 { // a pipeline has the axis even for one micro-batch: it is where actions end
 			m.Axes = append(m.Axes, a)
 		}
@@ -171,7 +172,7 @@ func splitData(f *ir.Func, m mesh.Mesh) {
 		if data(p) {
 			p.Sharding = mesh.Sharding{Dims: make([][]string, len(p.Type.Dims))}
 			for _, x := range m.Axes {
-				if x.Name == "dp" || x.Name == mesh.TimeAxis && p.Role != ir.Whole {
+				if x.Name == mesh.DataAxis || x.Name == mesh.TimeAxis && p.Role != ir.Whole {
 					p.Sharding.Dims[0] = append(p.Sharding.Dims[0], x.Name)
 				}
 			}
@@ -186,24 +187,24 @@ func (a *annotator) annotate() {
 	if a.reorder() > 0 {
 		a.propagate()
 	}
-	for a.m.Size("tp") > 1 {
-		n := takeApart(a.c, a.f, func(op *ir.Op) bool { return a.blocks(op, "tp") })
+	for a.m.Size(mesh.TensorAxis) > 1 {
+		n := takeApart(a.c, a.f, func(op *ir.Op) bool { return a.blocks(op, mesh.TensorAxis) })
 		if n == 0 {
 			break
 		}
 		a.propagate()
 	}
-	if a.m.Size("tp") > 1 && a.regroup() > 0 {
+	if a.m.Size(mesh.TensorAxis) > 1 && a.regroup() > 0 {
 		a.propagate()
 	}
-	if a.m.Size("tp") > 1 && a.rematerialise() {
+	if a.m.Size(mesh.TensorAxis) > 1 && a.rematerialise() {
 		a.propagate()
 	}
 }
 
 func (a *annotator) propagate() {
 	s := newPropagation(newPlans(a.m, a.c.Traits().Cost), map[string]int{}, a.f)
-	s.tokens = a.c.Opt.SP && a.m.Size("tp") > 1
+	s.tokens = a.c.Opt.SP && a.m.Size(mesh.TensorAxis) > 1
 	s.load()
 	for i, v := range s.values {
 		if to, ok := a.named[v.Name]; ok && v.Op != nil {
@@ -301,7 +302,7 @@ func (a *annotator) reorder() int {
 
 // ofData reports whether samples are split over one of axes.
 func ofData(axes []string) bool {
-	return slices.Contains(axes, "dp") || slices.Contains(axes, mesh.TimeAxis)
+	return slices.Contains(axes, mesh.DataAxis) || slices.Contains(axes, mesh.TimeAxis)
 }
 
 // rowsOf is the value of which v joins all dims but the last, nil when v is no such thing.

@@ -37,7 +37,7 @@ func tensorLayout(c *pass.Context, m mesh.Mesh) (map[string]mesh.Sharding, error
 	if err != nil {
 		return nil, err
 	}
-	t := &tensorSearch{m: m, n: m.Size("tp"), s: newPropagation(newPlans(m, c.Traits().Cost), map[string]int{}, f), constraints: constraints}
+	t := &tensorSearch{m: m, n: m.Size(mesh.TensorAxis), s: newPropagation(newPlans(m, c.Traits().Cost), map[string]int{}, f), constraints: constraints}
 	t.s.open = true
 	for i, v := range t.s.values {
 		if s, ok := constraints[v.Name]; ok && v.Op != nil {
@@ -89,12 +89,12 @@ func (t *tensorSearch) try() float64 {
 		for _, p := range c.params {
 			if !fixed[p.Name] {
 				s := mesh.Sharding{Dims: make([][]string, len(p.Type.Dims))}
-				s.Dims[c.seed] = []string{"tp"}
+				s.Dims[c.seed] = []string{mesh.TensorAxis}
 				t.s.lay[t.s.index[p]] = t.s.number(s)
 			}
 		}
 	}
-	t.s.settle("tp", fixed)
+	t.s.settle(mesh.TensorAxis, fixed)
 	return t.s.price()
 }
 

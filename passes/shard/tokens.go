@@ -3,6 +3,7 @@ package shard
 import (
 	"slices"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 )
 
@@ -16,16 +17,16 @@ import (
 func (s *propagation) tokenWish(op *propagationOp, in []int32, made *plan) []int32 {
 	finishes := false
 	for k, n := range in {
-		finishes = finishes || slices.Contains(s.layouts[n].Partial, "tp") && !slices.Contains(s.layouts[made.in[k]].Partial, "tp")
+		finishes = finishes || slices.Contains(s.layouts[n].Partial, mesh.TensorAxis) && !slices.Contains(s.layouts[made.in[k]].Partial, mesh.TensorAxis)
 	}
 	v := op.Out[0]
 	dims := tokenDims(v)
-	if !v.Data || slices.ContainsFunc(dims, func(d int) bool { return slices.Contains(s.layouts[made.out[0]].Axes(d), "tp") }) {
+	if !v.Data || slices.ContainsFunc(dims, func(d int) bool { return slices.Contains(s.layouts[made.out[0]].Axes(d), mesh.TensorAxis) }) {
 		return nil
 	}
 	if !finishes && op.Def.Rules.Adds { // the stream of residuals
 		dims = slices.DeleteFunc(dims, func(d int) bool {
-			return !slices.ContainsFunc(in, func(n int32) bool { return slices.Contains(s.layouts[n].Axes(d), "tp") })
+			return !slices.ContainsFunc(in, func(n int32) bool { return slices.Contains(s.layouts[n].Axes(d), mesh.TensorAxis) })
 		})
 	} else if !finishes {
 		return nil
@@ -59,7 +60,7 @@ func (s *propagation) splitDim(v *ir.Value, have int32, d int) int32 {
 	x := s.layouts[have]
 	y := x
 	y.Dims = make([][]string, len(v.Type.Dims))
-	ways := s.m.Size("tp")
+	ways := s.m.Size(mesh.TensorAxis)
 	for k := range y.Dims {
 		y.Dims[k] = x.Axes(k)
 	}
@@ -70,8 +71,8 @@ func (s *propagation) splitDim(v *ir.Value, have int32, d int) int32 {
 		return -1
 	}
 	for k := range y.Dims { // it moves from where it is
-		y.Dims[k] = slices.DeleteFunc(slices.Clone(y.Dims[k]), func(a string) bool { return a == "tp" })
+		y.Dims[k] = slices.DeleteFunc(slices.Clone(y.Dims[k]), func(a string) bool { return a == mesh.TensorAxis })
 	}
-	y.Dims[d] = append(y.Dims[d], "tp")
+	y.Dims[d] = append(y.Dims[d], mesh.TensorAxis)
 	return s.number(y)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
@@ -152,7 +153,7 @@ func (w *wholes) of(v *ir.Value) *ir.Value {
 		if !v.Role.FromData() || v.Role == ir.Whole || len(v.Type.Dims) == 0 {
 			return v
 		}
-		name := ir.WholePrefix + v.Name
+		name := abi.WholeData.Of(v.Name)
 		t := w.o.a.f.Param(name)
 		if t == nil {
 			t = w.b.Param(name, v.Type, ir.Whole)
@@ -169,7 +170,7 @@ func (w *wholes) of(v *ir.Value) *ir.Value {
 	}
 	w.b.Loc = w.c.Loc(v.Op.Loc)
 	for i, x := range w.b.EmitN(v.Op.Def, v.Op.Attrs, in...) {
-		w.twin[v.Op.Out[i]] = w.b.Rename(x, ir.WholePrefix+v.Op.Out[i].Name)
+		w.twin[v.Op.Out[i]] = w.b.Rename(x, abi.WholeData.Of(v.Op.Out[i].Name))
 	}
 	return w.twin[v]
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054) is three sets of shardings over the axis dp; the collectives follow
@@ -21,7 +21,7 @@ import (
 //
 // A tensor is split in its first dim that divides, after what tensor parallelism left of it; one without is whole on
 // every rank, as in data parallelism.
-const zeroAxis = "dp"
+const zeroAxis = mesh.DataAxis
 
 // partOf is layout s of a tensor of the given dims split over dp as well; ok is false where no dim divides.
 func partOf(m mesh.Mesh, s mesh.Sharding, dims []int) (part mesh.Sharding, ok bool) {
@@ -119,7 +119,7 @@ func explain(f *ir.Func, u *updates, stage int) {
 func (a *annotator) zeroSplits(p *ir.Value) bool {
 	switch p.Role {
 	case ir.State:
-		return strings.HasPrefix(p.Name, "optim/")
+		return abi.OptimState.Has(p.Name)
 	case ir.Param:
 		return a.c.Opt.Zero > 2
 	case ir.Buffer:
@@ -173,7 +173,7 @@ func forwardResult(r ir.Result) bool {
 	if r.Updates != nil {
 		return r.Updates.Role == ir.Buffer
 	}
-	return r.Name != "lr" && r.Name != "grad_norm" && r.Name != pass.LossScale && r.Name != "skipped" && r.Name != "empty" && !strings.HasPrefix(r.Name, "grad/")
+	return !slices.Contains([]string{abi.Rate, abi.GradNorm, abi.LossScale, abi.Skipped, abi.Empty}, r.Name) && !abi.Gradient.Has(r.Name)
 }
 
 // mark adds the ops that v comes from to set, but not those of values at which stop says so.

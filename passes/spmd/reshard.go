@@ -96,7 +96,7 @@ func reason(why string, v move, name string) string {
 	}
 	switch v.kind {
 	case reduce:
-		if v.axis == "tp" {
+		if v.axis == mesh.TensorAxis {
 			return fmt.Sprintf("tensor parallelism: adds up the ranks' partial results of %s", name)
 		}
 		return fmt.Sprintf("sums up %s over %s", name, v.axis)

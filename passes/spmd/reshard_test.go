@@ -38,7 +38,7 @@ func collectives(m *ir.Module) string {
 	var kinds []string
 	for _, op := range m.Funcs[0].Ops {
 		if k := op.Def.Rules.Collective; k != "" {
-			kinds = append(kinds, k)
+			kinds = append(kinds, string(k))
 			if op.Why == "" && k != "shard_slice" {
 				kinds = append(kinds, "(no reason)")
 			}

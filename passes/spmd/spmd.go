@@ -78,7 +78,7 @@ func (s *splitter) run() (*ir.Func, error) {
 		n := ir.Result{Name: r.Name}
 		to := mesh.Sharding{Dims: slices.Clone(r.Value.Sharding.Dims)}
 		for d := range to.Dims { // what is told to the user is whole, but for samples that ranks have apart
-			to.Dims[d] = slices.DeleteFunc(slices.Clone(to.Dims[d]), func(axis string) bool { return axis == "tp" })
+			to.Dims[d] = slices.DeleteFunc(slices.Clone(to.Dims[d]), func(axis string) bool { return axis == mesh.TensorAxis })
 		}
 		if r.Updates != nil {
 			n.Updates, to = s.local[r.Updates], r.Updates.Sharding

@@ -8,12 +8,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
-)
-
-// Names of what stages keep: sums over micro-batches, which the run-time leaves out of checkpoints, and the stash.
-const (
-	accumulator = "accum/"
-	stashed     = "stash/"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // maker builds one function out of ops of another.
@@ -107,7 +102,7 @@ type part struct {
 
 func (fl *flow) newPart(q, phase int) *part {
 	kinds := []schedule.Kind{schedule.F, schedule.B, schedule.W}
-	return &part{maker: newMaker(fl.k.c, fl.k.f, name(kinds[phase], fl.k.chunkOf(q))), fl: fl, q: q, phase: phase,
+	return &part{maker: newMaker(fl.k.c, fl.k.f, abi.ChunkFunc(kinds[phase], fl.k.chunkOf(q))), fl: fl, q: q, phase: phase,
 		sums: map[*border]*ir.Value{}, stash: map[*ir.Value]*ir.Value{}}
 }
 
@@ -115,9 +110,9 @@ func (fl *flow) newPart(q, phase int) *part {
 func (p *part) kept(v *ir.Value) *ir.Value {
 	s := p.stash[v]
 	if s == nil {
-		name := stashed + v.Name
+		name := abi.Stashed.Of(v.Name)
 		if p.fl.k.table.Chunks > 1 {
-			name = fmt.Sprintf("%s%d/%s", stashed, p.fl.k.chunkOf(p.q), v.Name)
+			name = abi.Stashed.Of(fmt.Sprintf("%d/%s", p.fl.k.chunkOf(p.q), v.Name))
 		}
 		s = p.b.Param(name, v.Type, ir.Stash)
 		s.Sharding = v.Sharding
@@ -128,9 +123,9 @@ func (p *part) kept(v *ir.Value) *ir.Value {
 
 func (p *part) stashName(v *ir.Value) string {
 	if p.fl.k.table.Chunks > 1 {
-		return fmt.Sprintf("%s%d/%s", stashed, p.fl.k.chunkOf(p.q), v.Name)
+		return abi.Stashed.Of(fmt.Sprintf("%d/%s", p.fl.k.chunkOf(p.q), v.Name))
 	}
-	return stashed + v.Name
+	return abi.Stashed.Of(v.Name)
 }
 
 // writes reports whether this function, and no earlier one of its part, has v to store it.
@@ -177,7 +172,7 @@ func (p *part) sendOn(d int, v *ir.Value) {
 // micro-batch's while the message is on its way.
 func (p *part) sendBack(v *ir.Value) {
 	x := p.get(v)
-	s := p.b.Param("back/"+p.stashName(v), v.Type, ir.Stash)
+	s := p.b.Param(abi.SentBack.Of(p.stashName(v)), v.Type, ir.Stash)
 	s.Sharding = v.Sharding
 	p.b.Update(s, x)
 	p.sendOn(backward, v)
@@ -211,13 +206,13 @@ func (p *part) run(op *ir.Op) {
 func (p *part) add(v *ir.Value) {
 	for _, b := range p.fl.sums[v] {
 		if p.sums[b] == nil {
-			acc := p.b.Param(accumulator+b.in().Name, b.in().Type, ir.State)
+			acc := p.b.Param(abi.Accum.Of(b.in().Name), b.in().Type, ir.State)
 			acc.Sharding = b.out().Sharding
 			p.sums[b] = acc
 			p.order = append(p.order, b)
 		}
 		p.b.Loc = p.c.Loc(b.op.Loc)
-		p.sums[b] = p.b.Rename(ops.Add(p.b, p.sums[b], p.get(v)), accumulator+b.in().Name+".next")
+		p.sums[b] = p.b.Rename(ops.Add(p.b, p.sums[b], p.get(v)), abi.Accum.Of(b.in().Name+".next"))
 	}
 }
 
@@ -225,7 +220,7 @@ func (p *part) add(v *ir.Value) {
 func (p *part) end() {
 	k := p.fl.k
 	for _, b := range p.order {
-		p.b.Update(p.b.F.Param(accumulator+b.in().Name), p.sums[b])
+		p.b.Update(p.b.F.Param(abi.Accum.Of(b.in().Name)), p.sums[b])
 	}
 	var list []*ir.Value
 	for v := range p.fl.kept[p.q] {

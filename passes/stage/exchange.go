@@ -8,6 +8,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // get has the stage get v, a sum over micro-batches or a parameter, from another.
@@ -29,7 +30,7 @@ func (m *stepMaker) sendAll() {
 		}
 		slices.Sort(m.sends[v])
 		for _, to := range m.sends[v] {
-			m.send(x, v, to, "step/"+v.Name, fmt.Sprintf(reason, to))
+			m.send(x, v, to, abi.AtStep.Of(v.Name), fmt.Sprintf(reason, to))
 		}
 	}
 }
@@ -41,10 +42,10 @@ func (m *stepMaker) receiveAll() {
 		m.got[v] = map[int]*ir.Value{}
 		for _, s := range m.from[v] {
 			if m.u.border[v] == nil {
-				m.at[v] = m.receive(v, s, "step/"+v.Name, fmt.Sprintf("parameter of stage %d", s))
+				m.at[v] = m.receive(v, s, abi.AtStep.Of(v.Name), fmt.Sprintf("parameter of stage %d", s))
 				continue
 			}
-			x := m.receive(v, s, "step/"+v.Name, fmt.Sprintf("gradient of a weight that stage %d has, too", s))
+			x := m.receive(v, s, abi.AtStep.Of(v.Name), fmt.Sprintf("gradient of a weight that stage %d has, too", s))
 			m.got[v][s] = m.b.Rename(x, fmt.Sprintf("%s.%d", v.Name, s))
 		}
 	}

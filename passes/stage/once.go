@@ -6,6 +6,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // cutOnce is a function without a schedule in the making: every stage runs its part, once for each micro-batch.
@@ -170,7 +171,7 @@ func (o *cutOnce) results() {
 		if o.k.core(r.Value) {
 			s = o.k.stageOf(o.part[r.Value.Op])
 		}
-		if r.Name != "loss_sum" && r.Name != "count" && r.Name != "correct" || r.Value.Type.DType != dtype.F32 {
+		if r.Name != abi.LossSum && r.Name != abi.Count && r.Name != abi.Correct || r.Value.Type.DType != dtype.F32 {
 			o.each[s].b.Result(r.Name, o.get(o.each[s], r.Value))
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/cost"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // kind is what a value depends on.
@@ -68,9 +69,9 @@ func (k *cutter) phases() error {
 		if at.micro && at.total {
 			return ir.Errorf(locOf(r.Value), "BUG: %q depends on one micro-batch and on the sum over all", r.Value.Name)
 		}
-		if at.micro && r.Updates != nil && r.Updates.Role != ir.Buffer || at.micro && r.Name == "loss_sum" {
+		if at.micro && r.Updates != nil && r.Updates.Role != ir.Buffer || at.micro && r.Name == abi.LossSum {
 			return ir.Errorf(locOf(r.Value), "--pp does not work: what the batch adds to %q is not a sum over its samples, and a pipeline computes one micro-batch after the other", what(r)).
-				Note("%s", cmp.Or(k.c.Meetings["step"], "a batch of one sample, or an op that needs all samples at once, is the cause"))
+				Note("%s", cmp.Or(k.c.CrossSample[abi.FuncStep], "a batch of one sample, or an op that needs all samples at once, is the cause"))
 		}
 		if at.micro && r.Updates != nil {
 			k.changes[r.Updates] = true
@@ -248,7 +249,7 @@ func (k *cutter) fronts() {
 	k.front = map[*ir.Op]bool{}
 	behind := map[*ir.Value]bool{} // sums that the loss and its count are made of
 	for _, r := range k.f.Results {
-		if r.Name == "loss_sum" || r.Name == "count" {
+		if r.Name == abi.LossSum || r.Name == abi.Count {
 			behind[r.Value] = true
 		}
 	}

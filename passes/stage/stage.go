@@ -52,7 +52,6 @@
 package stage
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
@@ -63,7 +62,7 @@ import (
 )
 
 // axis is the mesh axis of the stages.
-const axis = "pp"
+const axis = mesh.PipelineAxis
 
 // Run makes Context.Stages when the mesh has stages. A model that cannot be cut, or a schedule that does not fit, is an
 // error of the user's.
@@ -90,7 +89,7 @@ func Run(c *pass.Context) (err error) {
 		m := &ir.Module{Mesh: c.Module.Mesh}
 		c.Stages = append(c.Stages, &pass.Context{Module: m, Opt: c.Opt, Pass: c.Pass})
 	}
-	f := c.Module.Func("step")
+	f := c.Module.Func(abi.FuncStep)
 	if f == nil {
 		return ir.Errorf(ir.Loc{}, "--pp %d needs a program that trains: a pipeline is cut by the cost of training, and this program only infers", stages).Note("leave --pp out, or give a --loss")
 	}
@@ -98,7 +97,7 @@ func Run(c *pass.Context) (err error) {
 		return err
 	}
 	for _, f := range c.Module.Funcs {
-		if f.Name != "step" {
+		if f.Name != abi.FuncStep {
 			k.once(f)
 		}
 	}
@@ -153,29 +152,23 @@ func (k *cutter) step(step *ir.Func) error {
 
 // sort brings the functions of a stage into the order of their chunks, step last.
 func (k *cutter) sort(m *ir.Module) {
-	at := map[string]int{"step": 3 * k.table.Chunks}
+	at := map[string]int{abi.FuncStep: 3 * k.table.Chunks}
 	for v := range k.table.Chunks {
 		for i, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.W} {
-			at[name(kind, v)] = 3*v + i
+			at[abi.ChunkFunc(kind, v)] = 3*v + i
 		}
 	}
 	slices.SortStableFunc(m.Funcs, func(x, y *ir.Func) int { return at[x.Name] - at[y.Name] })
-}
-
-// name is the function for a kind of action on a chunk.
-func name(kind schedule.Kind, chunk int) string {
-	prefix := map[schedule.Kind]string{schedule.F: "fwd", schedule.B: "bwd", schedule.W: "wgrad"}
-	return fmt.Sprintf("%s.%d", prefix[kind], chunk)
 }
 
 // actions lists what the stage does in a step. Functions that have nothing to do (the backward of frozen layers) are left
 // out.
 func (k *cutter) actions(stage int, c *pass.Context) {
 	for _, a := range k.table.Rank(stage) {
-		if n := name(a.Kind, a.Chunk); c.Module.Func(n) != nil {
+		if n := abi.ChunkFunc(a.Kind, a.Chunk); c.Module.Func(n) != nil {
 			c.Actions = append(c.Actions, abi.Action{Func: n, Micro: a.Micro, Slot: a.Slot})
 		}
 	}
-	c.Actions = append(c.Actions, abi.Action{Func: "step", Micro: k.table.Micros - 1})
+	c.Actions = append(c.Actions, abi.Action{Func: abi.FuncStep, Micro: k.table.Micros - 1})
 	c.Slots = k.table.Slots(stage)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // everywhere stands for all stages in a list of those that can have a value by themselves.
@@ -45,7 +46,7 @@ func (k *cutter) update() {
 		u.border[b.out()] = b
 	}
 	for s := range k.stages {
-		u.each = append(u.each, &stepMaker{maker: newMaker(k.c, k.f, "step"), u: u, stage: s, want: map[*ir.Value]bool{},
+		u.each = append(u.each, &stepMaker{maker: newMaker(k.c, k.f, abi.FuncStep), u: u, stage: s, want: map[*ir.Value]bool{},
 			sends: map[*ir.Value][]int{}, from: map[*ir.Value][]int{}, got: map[*ir.Value]map[int]*ir.Value{}})
 	}
 	for _, p := range k.f.Params {
@@ -198,7 +199,7 @@ func (u *updater) demand() {
 }
 
 // local reports whether a result is told by the stage that makes it alone: gradients that are compared with others.
-func (u *updater) local(r ir.Result) bool { return len(r.Name) > 5 && r.Name[:5] == "grad/" }
+func (u *updater) local(r ir.Result) bool { return abi.Gradient.Has(r.Name) }
 
 // result has the stage give r.
 func (m *stepMaker) result(r ir.Result) {
@@ -348,7 +349,7 @@ func (m *stepMaker) lasting(v *ir.Value) *ir.Value {
 
 // sum is the accumulator of b on this stage.
 func (m *stepMaker) sum(b *border) *ir.Value {
-	name := accumulator + b.in().Name
+	name := abi.Accum.Of(b.in().Name)
 	acc := m.b.F.Param(name)
 	if acc == nil {
 		acc = m.b.Param(name, b.in().Type, ir.State)

@@ -26,7 +26,7 @@ func trainingForm(c *pass.Context, f *ir.Func) {
 		x := op.In[0]
 		attrs, n := batchOf(c, op, a.Eps, true)
 		if rows := perSample(b, reader, x, 0, weight); rows != nil {
-			lone(c, op, reader.Batch, n)
+			singleValue(c, op, reader.Batch, n)
 			out := ops.BatchNormOf(b, x, op.In[1], op.In[2], ops.Cast(b, rows, dtype.Bool), attrs)
 			running(c, b, op.In[3], a.Momentum, statistic{batch: out[1], n: out[3], least: 1})
 			running(c, b, op.In[4], a.Momentum, statistic{batch: out[2], n: out[3], least: 2})
@@ -67,10 +67,10 @@ func batchOf(c *pass.Context, op *ir.Op, eps float64, training bool) (ops.BatchN
 	return ops.BatchNormAttrs{Eps: eps, Sync: c.Opt.SyncBN}, n
 }
 
-// lone notes an op that normalises samples of which each has one value for each channel.
-func lone(c *pass.Context, op *ir.Op, batch int, n float64) {
-	if x := op.In[0]; x.Type.Elems() == x.Type.Dims[1]*batch && c.Lone == nil {
-		c.Lone = &abi.Lone{Node: (&samples.Meeting{Op: op, Text: "normalises by the batch"}).String(), Samples: int(n)}
+// singleValue notes an op that normalises samples of which each has one value for each channel.
+func singleValue(c *pass.Context, op *ir.Op, batch int, n float64) {
+	if x := op.In[0]; x.Type.Elems() == x.Type.Dims[1]*batch && c.SingleValueStatistics == nil {
+		c.SingleValueStatistics = &abi.SingleValueStatistics{Node: (&samples.CrossSample{Op: op, Text: "normalises by the batch"}).String(), Samples: int(n)}
 	}
 }
 
@@ -83,9 +83,9 @@ func ownBatch(c *pass.Context, f *ir.Func) {
 			return nil
 		}
 		x := op.In[0]
-		attrs, n := batchOf(c, op, op.Attrs.(ops.BatchNormAttrs).Eps, f.Name == "step")
+		attrs, n := batchOf(c, op, op.Attrs.(ops.BatchNormAttrs).Eps, f.Name == abi.FuncStep)
 		if rows := perSample(b, reader, x, 0, weight); rows != nil {
-			lone(c, op, reader.Batch, n)
+			singleValue(c, op, reader.Batch, n)
 			return ops.BatchNormOf(b, x, op.In[1], op.In[2], ops.Cast(b, rows, dtype.Bool), attrs)[:3]
 		}
 		if !attrs.Sync {

@@ -10,6 +10,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // elementwise are the losses with a target of the output's dims and a loss for each element. Formulas are
@@ -80,7 +81,7 @@ func (l *lossBuilder) samples(batch int) *ir.Value {
 	if w := weightOf(l.b.F); w != nil {
 		return w
 	}
-	return l.b.Param("sample_weight", ir.T(dtype.F32, batch), ir.Weight)
+	return l.b.Param(abi.SampleWeight, ir.T(dtype.F32, batch), ir.Weight)
 }
 
 // graph takes the model's own loss: as sum and count when it is a quotient whose divisor no trained parameter

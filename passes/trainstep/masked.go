@@ -12,6 +12,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/passes/samples"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // bySize is a number that depends on how many samples a batch has: square n² + per n + plus, or one over that.
@@ -233,9 +234,9 @@ type masker struct {
 // that depend on how many samples a batch has depend on how many count.
 //
 // It reports where samples meet all the same, and whether anything had to change.
-func masked(c *pass.Context, f *ir.Func, places *bySizes) (met *samples.Meeting, closed bool) {
+func masked(c *pass.Context, f *ir.Func, places *bySizes) (crosses *samples.CrossSample, closed bool) {
 	m := &masker{c: c, f: f, sized: map[*ir.Op]bySize{}, of: map[*ir.Value]bySize{}, closes: map[*ir.Value]samples.Hole{}}
-	m.weight = ir.NewBuilder(f).Param("sample_weight", ir.T(dtype.F32, samples.Reader(f).Batch), ir.Weight)
+	m.weight = ir.NewBuilder(f).Param(abi.SampleWeight, ir.T(dtype.F32, samples.Reader(f).Batch), ir.Weight)
 	m.reader = samples.Reader(f)
 	for i, d := range places.numbers {
 		m.sized[f.Ops[i]] = d
@@ -249,7 +250,7 @@ func masked(c *pass.Context, f *ir.Func, places *bySizes) (met *samples.Meeting,
 	for _, r := range f.Results {
 		m.reader.Reach(r.Value)
 	}
-	return m.reader.Met, m.closed || m.n != nil
+	return m.reader.Crosses, m.closed || m.n != nil
 }
 
 // maskedLoss does the same for a loss that has been added to f, whose sums have weights: what it takes over a row of samples does not see

@@ -94,7 +94,7 @@ func sameAlone(t *testing.T, name, loss, ending string) {
 	for real := 2; real <= 6; real++ {
 		alone := train(t, loss, ending, real)
 		for _, f := range []string{"step", "eval"} {
-			if why := whole.Meetings[f]; why != "" {
+			if why := whole.CrossSample[f]; why != "" {
 				t.Fatalf("%s: @%s leaves the batch out: %s", name, f, why)
 			}
 			want, got := meanLoss(t, alone.Module.Func(f), real), meanLoss(t, whole.Module.Func(f), real)
@@ -136,7 +136,7 @@ func TestNotMasked(t *testing.T) {
 		`%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %i = iota {dims=[B,3], dim=0, dType=f32} : f32[B,3] ; %j = reduce_prod %i {dims=[0,1]} : f32[1,1] ; %q = mul %r, %j : f32[1,1] ; %o = reshape %q : f32[]`: "",
 	} {
 		c := train(t, "graph", ending, 4)
-		if c.Meetings["step"] == "" || c.Meetings["eval"] == "" {
+		if c.CrossSample["step"] == "" || c.CrossSample["eval"] == "" {
 			t.Errorf("%s: the batch is kept", ending)
 		}
 		told := ""
@@ -151,27 +151,27 @@ func TestNotMasked(t *testing.T) {
 	}
 	for _, number := range []string{"b//2", "1+b%2", "min(b,3)"} { // lines through 4, 8 and 16 that 1, 2 and 3 do not lie on
 		ending := `%c = const {value=f32[1,1]({NUMBER})} : f32[1,1] ; %r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %q = mul %r, %c : f32[1,1] ; %o = reshape %q : f32[]`
-		if c := train(t, "graph", strings.ReplaceAll(ending, "NUMBER", number), 4); c.Meetings["step"] == "" || c.Meetings["eval"] == "" {
+		if c := train(t, "graph", strings.ReplaceAll(ending, "NUMBER", number), 4); c.CrossSample["step"] == "" || c.CrossSample["eval"] == "" {
 			t.Errorf("%s: the batch is kept", number)
 		}
 		ending = `%c = const {value=f32[1,1]({NUMBER})} : f32[1,1] ; %e = expand %c {dims=[B,3]} : f32[B,3] ; %o = mul %s, %e : f32[B,3]`
-		if c := train(t, "mse", strings.ReplaceAll(ending, "NUMBER", number), 4); !strings.Contains(c.Meetings["step"], "depends on the size of the batch") {
-			t.Errorf("%s in a model: %q", number, c.Meetings["step"])
+		if c := train(t, "mse", strings.ReplaceAll(ending, "NUMBER", number), 4); !strings.Contains(c.CrossSample["step"], "depends on the size of the batch") {
+			t.Errorf("%s in a model: %q", number, c.CrossSample["step"])
 		}
 	}
 	for _, ending := range []string{ // of integers nothing is less than any other
 		`%i = cast %s {to=i64} : i64[B,3] ; %g = reduce_max %i {dims=[0,1]} : i64[1,1] ; %f = cast %g {to=f32} : f32[1,1] ; %r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %q = mul %r, %f : f32[1,1] ; %o = reshape %q : f32[]`,
 	} {
-		if c := train(t, "graph", ending, 4); c.Meetings["step"] == "" {
+		if c := train(t, "graph", ending, 4); c.CrossSample["step"] == "" {
 			t.Errorf("%s: the batch is kept", ending)
 		}
 	}
 	both := `%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %g = reduce_prod %m {dims=[0,1]} : f32[1,1] ; %q = add %r, %g : f32[1,1] ; %o = reshape %q : f32[]`
-	if c := train(t, "graph", both, 4); !strings.Contains(c.Meetings["step"], "takes the product") {
-		t.Errorf("the sum, which a mask would close, is told as why: %q", c.Meetings["step"])
+	if c := train(t, "graph", both, 4); !strings.Contains(c.CrossSample["step"], "takes the product") {
+		t.Errorf("the sum, which a mask would close, is told as why: %q", c.CrossSample["step"])
 	}
 	c := &pass.Context{Module: model(t, losses["mean"], 4), Opt: &pass.Options{Loss: "graph"}, Pass: "trainstep"}
-	if err := Run(c); err != nil || c.Meetings["step"] == "" {
+	if err := Run(c); err != nil || c.CrossSample["step"] == "" {
 		t.Errorf("the size of the batch is fixed, and it is kept: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // steady holds what a model is for smaller batches, as a short one is, to what larger ones let expect: numbers that depend on the size of
 // the batch lie on their lines, and no others depend on it. It gives the first op of which that is not so, such as B//2, B%2 or
 // max(B-1,1) where B is the batch. The models are those before any pass, for algebra goes its own way with each number.
-func steady(c *pass.Context, batch int) (*samples.Meeting, error) {
+func steady(c *pass.Context, batch int) (*samples.CrossSample, error) {
 	var at [3]*ir.Func
 	for i := range at {
 		f, err := c.Sized(batch << i)
@@ -37,7 +37,7 @@ func steady(c *pass.Context, batch int) (*samples.Meeting, error) {
 			return nil, err
 		}
 		if op := unsteady(at[0], f, places, n, batch); op != nil {
-			return &samples.Meeting{Op: op, Text: "depends on the size of the batch in another way than by its number of samples"}, nil
+			return &samples.CrossSample{Op: op, Text: "depends on the size of the batch in another way than by its number of samples"}, nil
 		}
 	}
 	return nil, nil

@@ -28,7 +28,7 @@
 //
 // A batch that is not full is filled up with samples of weight 0. Where these would count all the same, because an op looks at
 // several samples at a time (package samples), what is added up over samples is multiplied by the weights, and numbers that depend on the
-// size of the batch depend on how many samples count (masked). Where that is not enough Context.Meetings tells, and the run-time leaves such batches out.
+// size of the batch depend on how many samples count (masked). Where that is not enough Context.CrossSample tells, and the run-time leaves such batches out.
 //
 // Results: @step loss_sum and count, and with Options.Check also the model's outputs out0… in training
 // form (what a reference in training mode compares with); @eval loss_sum, count and, for classification,
@@ -51,7 +51,7 @@ import (
 // Run makes @step and @eval.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	fwd := c.Module.Func("forward")
+	fwd := c.Module.Func(abi.FuncForward)
 	if fwd == nil {
 		return fmt.Errorf("there is no @forward to train")
 	}
@@ -73,7 +73,7 @@ func Run(c *pass.Context) (err error) {
 		return err
 	}
 	// Masks are for models in which samples meet, and for those with numbers of the batch's size; all others stay as they are.
-	var open *samples.Meeting // where samples meet that no mask can part, among others
+	var open *samples.CrossSample // where samples meet that no mask can part, among others
 	better, why := withMasks(c, fwd, out)
 	switch {
 	case better == nil:
@@ -83,11 +83,11 @@ func Run(c *pass.Context) (err error) {
 	case !better.meets() && (better.closed || made.meets()):
 		made = better
 	case made.meets():
-		open = better.meeting()
+		open = better.crossing()
 	case better.closed: // numbers depend on the size of the batch, and cannot be those of fewer samples
-		made.met = better.met
+		made.crosses = better.crosses
 	}
-	c.Remarks, c.Lone = append(c.Remarks, made.remarks...), made.lone
+	c.Remarks, c.SingleValueStatistics = append(c.Remarks, made.remarks...), made.singleValue
 	trained, evaluated := made.step, made.eval
 	if c.Opt.NoDropout {
 		if asUsed(c, trained) > 0 { // it is in training form, so that only dropout is left
@@ -106,9 +106,9 @@ func Run(c *pass.Context) (err error) {
 	for _, f := range c.Module.Funcs {
 		meet(c, f, open)
 	}
-	if made.met != nil {
-		c.SetMeeting("step", made.met.String())
-		c.SetMeeting("eval", made.met.String())
+	if made.crosses != nil {
+		c.SetCrossSample(abi.FuncStep, made.crosses.String())
+		c.SetCrossSample(abi.FuncEval, made.crosses.String())
 	}
 	for _, f := range c.Module.Funcs {
 		spellSync(c, f)
@@ -118,37 +118,37 @@ func Run(c *pass.Context) (err error) {
 
 // built are @step, in training form, and @eval.
 type built struct {
-	step, eval *ir.Func
-	remarks    []pass.Remark
-	lone       *abi.Lone
-	met        *samples.Meeting // where masks do not keep samples apart
-	closed     bool             // masks have changed something
+	step, eval  *ir.Func
+	remarks     []pass.Remark
+	singleValue *abi.SingleValueStatistics
+	crosses     *samples.CrossSample // where masks do not keep samples apart
+	closed      bool                 // masks have changed something
 }
 
 // build makes @step and @eval of a model, with masks where it is known which constants depend on the size of a batch. Remarks are not yet made.
 func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places *bySizes) (*built, error) {
-	kept, lone := len(c.Remarks), c.Lone
+	kept, singleValue := len(c.Remarks), c.SingleValueStatistics
 	x := &built{}
 	for _, f := range []struct {
 		at   **ir.Func
 		name string
-	}{{&x.step, "step"}, {&x.eval, "eval"}} {
+	}{{&x.step, abi.FuncStep}, {&x.eval, abi.FuncEval}} {
 		g, to := fwd.Clone()
 		first := slices.IndexFunc(fwd.Results, func(r ir.Result) bool { return to[r.Value] == to[out] })
 		g.Name = f.name
 		if places != nil {
 			var closed bool
-			x.met, closed = masked(c, g, places)
-			if x.closed = x.closed || closed; x.met != nil {
+			x.crosses, closed = masked(c, g, places)
+			if x.closed = x.closed || closed; x.crosses != nil {
 				break
 			}
 		}
 		results := g.Results
 		g.Results = nil
-		if err := addLoss(c, g, results[first].Value, f.name == "eval"); err != nil {
+		if err := addLoss(c, g, results[first].Value, f.name == abi.FuncEval); err != nil {
 			return nil, err
 		}
-		if c.Opt.Check && f.name == "step" {
+		if c.Opt.Check && f.name == abi.FuncStep {
 			for _, r := range results {
 				g.Results = append(g.Results, ir.Result{Name: r.Name, Value: r.Value})
 			}
@@ -158,28 +158,28 @@ func build(c *pass.Context, fwd *ir.Func, out *ir.Value, places *bySizes) (*buil
 		}
 		*f.at = g
 	}
-	if x.met != nil {
+	if x.crosses != nil {
 		return x, nil
 	}
 	for _, g := range []*ir.Func{x.step, x.eval} {
 		ownBatch(c, g)
 	}
 	trainingForm(c, x.step)
-	x.remarks, x.lone = slices.Clone(c.Remarks[kept:]), c.Lone
-	c.Remarks, c.Lone = c.Remarks[:kept], lone
+	x.remarks, x.singleValue = slices.Clone(c.Remarks[kept:]), c.SingleValueStatistics
+	c.Remarks, c.SingleValueStatistics = c.Remarks[:kept], singleValue
 	return x, nil
 }
 
 // meets reports whether samples that fill a batch up would count.
-func (x *built) meets() bool { return x.meeting() != nil }
+func (x *built) meets() bool { return x.crossing() != nil }
 
-// meeting is where they would; nil for nowhere.
-func (x *built) meeting() *samples.Meeting {
-	if x.met != nil {
-		return x.met
+// crossing is where they would; nil for nowhere.
+func (x *built) crossing() *samples.CrossSample {
+	if x.crosses != nil {
+		return x.crosses
 	}
 	for _, f := range []*ir.Func{x.step, x.eval} {
-		if m := samples.Kept(f, isLoss).Met; m != nil {
+		if m := samples.Kept(f, isLoss).Crosses; m != nil {
 			return m
 		}
 	}
@@ -209,34 +209,34 @@ func withMasks(c *pass.Context, fwd *ir.Func, out *ir.Value) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	met, err := steady(c, samples.Reader(fwd).Batch)
+	crosses, err := steady(c, samples.Reader(fwd).Batch)
 	if err != nil {
 		return nil, err
 	}
-	if met != nil {
-		return &built{met: met, closed: true}, nil
+	if crosses != nil {
+		return &built{crosses: crosses, closed: true}, nil
 	}
 	return build(c, fwd, out, places)
 }
 
 // meet notes where samples meet in f: a batch may then not be filled up with samples that do not count. It is open that tells why, unless nil.
-func meet(c *pass.Context, f *ir.Func, open *samples.Meeting) {
-	all := f.Name == "forward"
-	m := samples.Kept(f, func(name string) bool { return all || isLoss(name) }).Met
+func meet(c *pass.Context, f *ir.Func, open *samples.CrossSample) {
+	all := f.Name == abi.FuncForward
+	m := samples.Kept(f, func(name string) bool { return all || isLoss(name) }).Crosses
 	if m == nil {
 		return
 	}
 	if open != nil && !all {
 		m = open
 	}
-	c.SetMeeting(f.Name, m.String())
-	if f.Name == "step" {
+	c.SetCrossSample(f.Name, m.String())
+	if f.Name == abi.FuncStep {
 		c.Remark(nil, "a batch that is not full is left out, because samples that fill it up would count: %s", m)
 	}
 }
 
 // isLoss reports whether a result is one that addLoss gives a function.
-func isLoss(name string) bool { return name == "loss_sum" || name == "count" || name == "correct" }
+func isLoss(name string) bool { return name == abi.LossSum || name == abi.Count || name == abi.Correct }
 
 // lossOutput finds the model output that the loss reads, and settles which loss it is.
 func lossOutput(c *pass.Context, f *ir.Func) (*ir.Value, error) {
@@ -335,7 +335,7 @@ func addLoss(c *pass.Context, f *ir.Func, out *ir.Value, metrics bool) error {
 	for _, r := range []struct {
 		name string
 		v    *ir.Value
-	}{{"loss_sum", l.sum}, {"count", l.count}, {"correct", l.correct}} {
+	}{{abi.LossSum, l.sum}, {abi.Count, l.count}, {abi.Correct, l.correct}} {
 		if r.v != nil {
 			if r.v != out {
 				b.Rename(r.v, r.name)

@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strings"
 
 	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/ir"
@@ -37,16 +36,13 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
-// accumulator begins the names of sums over micro-batches; the run-time leaves them out of checkpoints.
-const accumulator = "accum/"
-
 // Run rewrites the sums of one program.
 func Run(c *pass.Context) (err error) {
 	defer ir.Recover(&err)
-	if !c.Opt.Reproducible || c.Module.Func("step") == nil {
+	if !c.Opt.Reproducible || c.Module.Func(abi.FuncStep) == nil {
 		return nil
 	}
-	micros, dp := c.Module.Mesh.Size(mesh.TimeAxis), c.Module.Mesh.Size("dp")
+	micros, dp := c.Module.Mesh.Size(mesh.TimeAxis), c.Module.Mesh.Size(mesh.DataAxis)
 	if err := check(c, dp, micros); err != nil {
 		return err
 	}
@@ -116,12 +112,12 @@ func param(b *ir.Builder, s sum, name string) *ir.Value {
 func (t *maker) take(f *ir.Func) ([]sum, error) {
 	var list []sum
 	for i, r := range f.Results {
-		if r.Updates == nil || !strings.HasPrefix(r.Updates.Name, accumulator) {
+		if r.Updates == nil || !abi.Accum.Has(r.Updates.Name) {
 			continue
 		}
 		acc, op := r.Updates, r.Value.Op
 		if op == nil || !op.Def.Rules.Adds || op.In[0] != acc || t.seen[acc.Name] != "" {
-			return nil, ir.Errorf(loc(r.Value), "--reproducible: %q is added up from several places of the pipeline, in another order than on one stage", strings.TrimPrefix(acc.Name, accumulator)).
+			return nil, ir.Errorf(loc(r.Value), "--reproducible: %q is added up from several places of the pipeline, in another order than on one stage", abi.Accum.Trim(acc.Name)).
 				Note("leave out --pp, its chunks or --reproducible")
 		}
 		t.seen[acc.Name] = f.Name
@@ -134,7 +130,7 @@ func (t *maker) take(f *ir.Func) ([]sum, error) {
 
 // merge is the function that runs behind f when n levels are complete.
 func (t *maker) merge(f string, list []sum, n int) *ir.Func {
-	g := &ir.Func{Name: mergeName(f, n)}
+	g := &ir.Func{Name: abi.MergeFunc(f, n)}
 	b := ir.NewBuilder(g)
 	for _, s := range list {
 		b.Loc = t.c.Loc(s.loc)
@@ -157,8 +153,6 @@ func (t *maker) chain(b *ir.Builder, s sum, x *ir.Value, n int) *ir.Value {
 	return x
 }
 
-func mergeName(f string, n int) string { return fmt.Sprintf("merge.%s.%d", f, n) }
-
 // merges adds the merging functions of f to the module, up to the one of most levels.
 func (t *maker) merges(f string, list []sum, most int) {
 	for n := range most + 1 {
@@ -169,17 +163,17 @@ func (t *maker) merges(f string, list []sum, most int) {
 
 // accumulation rewrites @micro and @step.
 func (t *maker) accumulation(micros int) error {
-	micro, step := t.c.Module.Func("micro"), t.c.Module.Func("step")
+	micro, step := t.c.Module.Func(abi.FuncMicro), t.c.Module.Func(abi.FuncStep)
 	list, err := t.take(micro)
 	if err != nil {
 		return err
 	}
-	t.merges("micro", list, t.levels-1)
+	t.merges(abi.FuncMicro, list, t.levels-1)
 	t.total(step, list)
 	for m := range micros - 1 {
-		t.c.Actions = append(t.c.Actions, abi.Action{Func: "micro", Micro: m}, abi.Action{Func: mergeName("micro", ones(m)), Micro: m})
+		t.c.Actions = append(t.c.Actions, abi.Action{Func: abi.FuncMicro, Micro: m}, abi.Action{Func: abi.MergeFunc(abi.FuncMicro, ones(m)), Micro: m})
 	}
-	t.c.Actions = append(t.c.Actions, abi.Action{Func: "step", Micro: micros - 1})
+	t.c.Actions = append(t.c.Actions, abi.Action{Func: abi.FuncStep, Micro: micros - 1})
 	return nil
 }
 
@@ -211,7 +205,7 @@ func (t *maker) total(step *ir.Func, list []sum) {
 func (t *maker) pipeline() error {
 	merged := map[string]bool{}
 	for _, f := range slices.Clone(t.c.Module.Funcs) {
-		if !slices.ContainsFunc(t.c.Actions, func(a abi.Action) bool { return a.Func == f.Name }) || f.Name == "step" {
+		if !slices.ContainsFunc(t.c.Actions, func(a abi.Action) bool { return a.Func == f.Name }) || f.Name == abi.FuncStep {
 			continue
 		}
 		list, err := t.take(f)
@@ -227,7 +221,7 @@ func (t *maker) pipeline() error {
 	for _, a := range t.c.Actions {
 		actions = append(actions, a)
 		if merged[a.Func] {
-			actions = append(actions, abi.Action{Func: mergeName(a.Func, ones(a.Micro)), Micro: a.Micro})
+			actions = append(actions, abi.Action{Func: abi.MergeFunc(a.Func, ones(a.Micro)), Micro: a.Micro})
 		}
 	}
 	t.c.Actions = actions

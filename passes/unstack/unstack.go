@@ -19,6 +19,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // most is the largest number of parts that is looked for; what is added to parts is looked through up to mostAdded (the
@@ -34,7 +35,7 @@ func Run(c *pass.Context) (err error) {
 	if c.Opt.TP <= 1 {
 		return nil
 	}
-	f := c.Module.Func("step")
+	f := c.Module.Func(abi.FuncStep)
 	if f == nil {
 		return nil
 	}
@@ -337,7 +338,7 @@ func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
 		dim = 2
 	}
 	queries, keys := op.In[0].Type.Dims[dim], op.In[1].Type.Dims[dim]
-	if queries%tp != 0 && u.f.Name == "step" {
+	if queries%tp != 0 && u.f.Name == abi.FuncStep {
 		u.c.Remark(op.Out[0], "has %d heads, which cannot be divided over tp=%d: attention runs whole on every rank", queries, tp)
 	}
 	if queries%tp != 0 || keys%tp == 0 {
@@ -350,7 +351,7 @@ func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
 			break
 		}
 	}
-	if u.f.Name == "step" {
+	if u.f.Name == abi.FuncStep {
 		u.c.Remark(op.In[1], "has %d heads of keys, which cannot be divided over tp=%d: each is repeated %d times, for the ranks whose queries read it", keys, tp, n)
 	}
 	in := slices.Clone(op.In)

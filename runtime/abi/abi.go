@@ -3,8 +3,10 @@
 // either tower.
 package abi
 
+import "github.com/gtc-compiler/gtc/distributed/mesh"
+
 // Version is the format version of gtc.json and of generated programs. They must agree exactly.
-const Version = 1
+const Version = 2
 
 // Align is the alignment in bytes of every tensor in the arena.
 const Align = 64
@@ -18,10 +20,6 @@ const Weights = "weights.safetensors"
 // ProgramVariable, in the environment of a folder that was compiled with several optimizers, chooses one of them, counted
 // from 0: each has Ranks programs, or as many as there are stages, one after the other in Programs.
 const ProgramVariable = "GTC_PROGRAM"
-
-// WholePrefix begins the names of tensors of role whole: an input, target or weight of all micro-batches of a step, which
-// goes by what follows.
-const WholePrefix = "whole/"
 
 // Manifest is gtc.json: the whole plan of a compiled folder.
 type Manifest struct {
@@ -43,10 +41,7 @@ type Manifest struct {
 }
 
 // Axis is a mesh axis.
-type Axis struct {
-	Name string `json:"name"`
-	Size int    `json:"size"`
-}
+type Axis = mesh.Axis
 
 // Train is what the training loop must know of the compiled step.
 type Train struct {
@@ -61,14 +56,14 @@ type Train struct {
 	Tokens       int     `json:"tokens"`   // target elements per sample (sequence length), 1 for plain classification
 	Metric       string  `json:"metric"`   // accuracy, perplexity or ""
 
-	// Meetings tells, by function (step, eval, forward), which node makes a sample depend on others so that what fills up a
+	// CrossSample tells, by function (step, eval, forward), which node makes a sample depend on others so that what fills up a
 	// batch would count, whatever its weight; batches that are not full are then left out. Functions without one are not in it.
-	Meetings map[string]string `json:"meetings,omitempty"`
+	CrossSample map[string]string `json:"cross_sample,omitempty"`
 
 	// Noise tells, by function that infers (eval, forward), which nodes draw random numbers in it. Functions without are not in it.
 	Noise map[string]string `json:"noise,omitempty"`
-	// Lone is a node that normalises by the statistics of samples which have one value for each channel; nil for none.
-	Lone *Lone `json:"lone,omitempty"`
+	// SingleValueStatistics is a node that normalises by the statistics of samples which have one value for each channel; nil for none.
+	SingleValueStatistics *SingleValueStatistics `json:"single_value_statistics,omitempty"`
 
 	// BatchDims is the dim along which the model has the samples of an input, of the target, or of an output out0, out1, …, where
 	// it is not the leading one. In programs it is.
@@ -87,8 +82,8 @@ type Train struct {
 	Data []Tensor `json:"data,omitempty"`
 }
 
-// Lone is a node of @step that takes statistics of Samples at a time: of one sample alone there is no variance.
-type Lone struct {
+// SingleValueStatistics is a node of @step that takes statistics of Samples at a time: of one sample alone there is no variance.
+type SingleValueStatistics struct {
 	Node    string `json:"node"`
 	Samples int    `json:"samples"`
 }
@@ -123,7 +118,7 @@ type Action struct {
 // Tensor is a tensor with a fixed place in the arena.
 type Tensor struct {
 	Name      string   `json:"name"` // ONNX name of inputs and parameters; optim/<rule>/<param> for optimizer state
-	Role      string   `json:"role"` // input target weight whole param buffer state const
+	Role      Role     `json:"role"`
 	DType     string   `json:"dtype"`
 	Dims      []int    `json:"dims"`                 // of this rank's part
 	Global    []int    `json:"global,omitempty"`     // whole tensor, when sharded
@@ -139,13 +134,13 @@ type Tensor struct {
 	Ahead int `json:"ahead,omitempty"`
 	// Frozen says that a buffer never changes and that checkpoints leave it out: the weights below adapters.
 	Frozen bool `json:"frozen,omitempty"`
-	// Own are the mesh axes along which each rank has contents of its own: a checkpoint holds the tensor with a dim in front,
+	// PerRank are the mesh axes along which each rank has contents of its own: a checkpoint holds the tensor with a dim in front,
 	// an entry for each. Merge says what ranks of another number begin with; none and sum may be missing in a checkpoint.
-	Own   []string `json:"own,omitempty"`
-	Merge string   `json:"merge,omitempty"`
+	PerRank []string `json:"per_rank,omitempty"`
+	Merge   string   `json:"merge,omitempty"`
 }
 
-// What becomes of a tensor with Own when another number of ranks goes on.
+// What becomes of a tensor with PerRank when another number of ranks goes on.
 const (
 	MergeNone = "none" // they begin with zeros
 	MergeSum  = "sum"  // the sum over the ranks stays
@@ -165,14 +160,14 @@ type Func struct {
 
 // Collective is one mesh operation, in program order.
 type Collective struct {
-	Func    string   `json:"func"`
-	Kind    string   `json:"kind"` // all_reduce, all_gather, reduce_scatter, all_to_all, send, recv, …
-	Axis    string   `json:"axis"`
-	Peer    int      `json:"peer,omitempty"` // coordinate on Axis of the other side of a send or recv
-	Op      string   `json:"op"`             // sum, max, …
-	DType   string   `json:"dtype"`
-	Bytes   int      `json:"bytes"`
-	Tensors []string `json:"tensors"`
-	Loc     string   `json:"loc"`
-	Why     string   `json:"why,omitempty"`
+	Func    string          `json:"func"`
+	Kind    mesh.Collective `json:"kind"` // none that is not sent
+	Axis    string          `json:"axis"`
+	Peer    int             `json:"peer,omitempty"` // coordinate on Axis of the other side of a send or recv
+	Op      string          `json:"op"`             // sum, max, …
+	DType   string          `json:"dtype"`
+	Bytes   int             `json:"bytes"`
+	Tensors []string        `json:"tensors"`
+	Loc     string          `json:"loc"`
+	Why     string          `json:"why,omitempty"`
 }

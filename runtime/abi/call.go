@@ -3,6 +3,8 @@ package abi
 import (
 	"slices"
 	"unsafe"
+
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 )
 
 // The structs of this file and of cuda.go are what generated code holds: codegen/rank fills them and prints them by reflection, in the
@@ -33,18 +35,18 @@ type Call struct {
 
 // Comm is a collective on a stretch of the arena.
 type Comm struct {
-	Kind   string `print:"always"` // all_reduce, all_gather, reduce_scatter, all_to_all, send, recv, shard_slice
-	Axis   string `print:"always"` // mesh axis, such as dp
-	Op     string `print:"always"` // sum, max, …
-	DType  string `print:"always"`
-	Offset int    `print:"always"` // in place for all_reduce; destination for the others
-	Bytes  int    `print:"always"`
-	Source int    `print:"always"` // source offset of all_gather and reduce_scatter
-	Tensor string `print:"always"` // the tensors, for errors
-	Loc    string `print:"always"`
-	Peer   int    // coordinate on Axis of the other side of a send or recv
-	Stays  bool   // what a send sends is overwritten by nothing but the same function on the same slot of the stash
-	Outer  int    // shard_slice: number of slices to take, each Bytes/Outer long, Stride bytes apart in the source
+	Kind   mesh.Collective `print:"always"`
+	Axis   string          `print:"always"` // mesh axis, such as dp
+	Op     string          `print:"always"` // sum, max, …
+	DType  string          `print:"always"`
+	Offset int             `print:"always"` // in place for all_reduce; destination for the others
+	Bytes  int             `print:"always"`
+	Source int             `print:"always"` // source offset of all_gather and reduce_scatter
+	Tensor string          `print:"always"` // the tensors, for errors
+	Loc    string          `print:"always"`
+	Peer   int             // coordinate on Axis of the other side of a send or recv
+	Stays  bool            // what a send sends is overwritten by nothing but the same function on the same slot of the stash
+	Outer  int             // shard_slice: number of slices to take, each Bytes/Outer long, Stride bytes apart in the source
 	Stride int
 	Before []Copy // copies of operands that could not be made in place
 }

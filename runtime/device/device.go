@@ -26,10 +26,10 @@ type Code struct {
 
 // Options say which device is opened and for whom.
 type Options struct {
-	Number     int // of the device, modulo their number, among those that CUDA_VISIBLE_DEVICES leaves
-	ArenaBytes int // what the plan needs
-	Behind     int // bytes that follow them, for the run-time itself where work is queued ahead; a Local device makes none
-	Log        func(format string, args ...any)
+	Number       int // of the device, modulo their number, among those that CUDA_VISIBLE_DEVICES leaves
+	ArenaBytes   int // what the plan needs
+	RuntimeBytes int // bytes that follow them, for the run-time itself where work is queued ahead; a Local device makes none
+	Log          func(format string, args ...any)
 }
 
 // Opener opens a device, loads code onto it and makes an arena of zeros there. The calling goroutine must be locked to its

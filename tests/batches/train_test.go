@@ -15,6 +15,7 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
@@ -28,11 +29,11 @@ const epochs = 2
 // trained is a row's programs, and what they are trained and compared with.
 type trained struct {
 	row
-	programs []interp.Program
-	meetings map[string]string // as the run-time gets them
-	weighted bool
-	inputs   []string // names of in0, in1, …
-	ref      *npz.File
+	programs    []interp.Program
+	crossSample map[string]string // as the run-time gets them
+	weighted    bool
+	inputs      []string // names of in0, in1, …
+	ref         *npz.File
 }
 
 // train compiles the row once and trains it with every size of the last batch.
@@ -54,11 +55,11 @@ func (r row) train() error {
 		x.inputs = append(x.inputs, in.Name)
 	}
 	return compiler.LowerTo(o, "overlap", func(res *compiler.Result) error {
-		x.programs, x.meetings = check.Programs(res.Context), res.Context.Meetings
+		x.programs, x.crossSample = check.Programs(res.Context), res.Context.CrossSample
 		for _, p := range x.programs {
 			for _, f := range p.Module.Funcs {
 				x.weighted = x.weighted || slices.ContainsFunc(f.Params, func(v *ir.Value) bool {
-					return f.Name != "eval" && strings.TrimPrefix(v.Name, ir.WholePrefix) == "sample_weight"
+					return f.Name != "eval" && abi.WholeData.Trim(v.Name) == "sample_weight"
 				})
 			}
 		}
@@ -73,7 +74,7 @@ func (r row) train() error {
 }
 
 // drops reports whether the run-time leaves a batch that is not full out of calls of function.
-func (x *trained) drops(function string) bool { return x.meetings[function] != "" || !x.weighted }
+func (x *trained) drops(function string) bool { return x.crossSample[function] != "" || !x.weighted }
 
 // drops are the models whose last batch is left out: samples meet in them otherwise than in sums.
 var drops = []string{"c_shuffled"}
@@ -82,7 +83,7 @@ var drops = []string{"c_shuffled"}
 func (x *trained) mayDrop(dropped bool) error {
 	switch known := slices.Contains(drops, x.model.Name); {
 	case dropped && !known:
-		return fmt.Errorf("the batch is left out, though a mask can keep out what fills it up: %s", x.meetings["step"])
+		return fmt.Errorf("the batch is left out, though a mask can keep out what fills it up: %s", x.crossSample["step"])
 	case !dropped && known:
 		return errors.New("the batch is kept now: the model is none of those that drop it")
 	}
@@ -157,7 +158,7 @@ func (x *trained) evaluate(where string, rest int, kept map[string]*ir.Array) er
 	}
 	dropped := x.drops("eval") && rest < x.Batch
 	if dropped && !x.drops("step") {
-		return fmt.Errorf("evaluations leave it out and steps do not: %s", x.meetings["eval"])
+		return fmt.Errorf("evaluations leave it out and steps do not: %s", x.crossSample["eval"])
 	}
 	sim, err := interp.Simulate(x.programs, kept)
 	if err != nil {
@@ -226,7 +227,7 @@ func (x *trained) batch(function string, first, n int) (map[string]*ir.Array, er
 	for _, p := range x.programs {
 		for _, f := range p.Module.Funcs {
 			for _, v := range f.Params {
-				name := strings.TrimPrefix(v.Name, ir.WholePrefix)
+				name := abi.WholeData.Trim(v.Name)
 				if !v.Role.FromData() || out[name] != nil {
 					continue
 				}

@@ -18,6 +18,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/autodiff"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // contribCase is one operator of com.microsoft with inputs and what ONNX Runtime 1.32 gave; testdata/contrib.py made them.
@@ -219,7 +220,7 @@ func checkGradients(t *testing.T, f *ir.Func, args map[string]*ir.Array) {
 	}
 	grads, checked, r := run().Named, 0, rand.New(rand.NewPCG(1, 2))
 	for _, p := range f.Params {
-		g := grads[autodiff.Prefix+p.Name]
+		g := grads[abi.Gradient.Of(p.Name)]
 		if g == nil {
 			continue
 		}

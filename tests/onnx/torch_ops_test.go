@@ -16,6 +16,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/autodiff"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // torchCase is one operator in double precision with what PyTorch makes of it: the result, and the gradients of the sum
@@ -126,7 +127,7 @@ func (c *torchCase) judge(t *testing.T, what string, got map[string]*ir.Array, t
 			continue
 		}
 		g := make([]float64, len(in.Grad))
-		if a := got[autodiff.Prefix+in.Name]; a != nil {
+		if a := got[abi.Gradient.Of(in.Name)]; a != nil {
 			g = a.F
 		}
 		compare("gradient of "+in.Name, g, in.Grad)

@@ -19,6 +19,10 @@ var renames = []struct {
 	{regexp.MustCompile(`_many(_|\b)`), "_multitensor${1}"},
 	{regexp.MustCompile(`\.again\b`), ".remat"},
 	{regexp.MustCompile(`_[0-9a-f]{8}\b`), "_text"}, // in the name of a kernel: the hash of its text, which is compared itself
+	{regexp.MustCompile(`"meetings":`), `"cross_sample":`},
+	{regexp.MustCompile(`"lone":`), `"single_value_statistics":`},
+	{regexp.MustCompile(`"own":`), `"per_rank":`},
+	{regexp.MustCompile(`"version": ?1,`), `"version": 2,`},
 }
 
 // renamed is a generated file by the names of today, its columns as gofmt has them then.

@@ -244,7 +244,7 @@ func moved(op *ir.Op, rows *ir.Array) *ir.Array {
 // Mark puts what Of has found into the plan: abi.Tensor.Ahead of inputs.
 func Mark(tensors []abi.Tensor, found map[string]int) {
 	for i := range tensors {
-		if t := &tensors[i]; t.Role == "input" {
+		if t := &tensors[i]; t.Role == abi.RoleInput {
 			t.Ahead = found[t.Name]
 		}
 	}

@@ -34,16 +34,16 @@ func Program(c, compilation *pass.Context) abi.Program {
 
 // Train is what a program of m does with a batch.
 func Train(o *pass.Options, m *ir.Module, loss string) abi.Train {
-	t := abi.Train{DP: m.Mesh.Size("dp"), Microbatches: max(1, m.Mesh.Size(mesh.TimeAxis)), Loss: loss, Optimizer: o.Optimizer.Name,
+	t := abi.Train{DP: m.Mesh.Size(mesh.DataAxis), Microbatches: max(1, m.Mesh.Size(mesh.TimeAxis)), Loss: loss, Optimizer: o.Optimizer.Name,
 		LR: o.Optimizer.LR, Tokens: 1, LocalPeriod: o.GradComm.Period, LocalAfter: o.GradComm.After}
-	f := m.Func("step")
+	f := m.Func(abi.FuncStep)
 	if f == nil { // a program that only infers
 		t.RankBatch = 1
-		if f = m.Func("forward"); f == nil {
+		if f = m.Func(abi.FuncForward); f == nil {
 			return t
 		}
 	}
-	if e := m.Func("eval"); e != nil {
+	if e := m.Func(abi.FuncEval); e != nil {
 		t.Together = slices.ContainsFunc(e.Params, func(p *ir.Value) bool { return p.Role == ir.Whole })
 	}
 	for _, p := range f.Params {
@@ -71,7 +71,7 @@ func Train(o *pass.Options, m *ir.Module, loss string) abi.Train {
 // Data lists what the model reads from the data, in its order, as the first of the programs that has it sees it.
 func Data(m *ir.Module, programs []*pass.Context) []abi.Tensor {
 	var list []abi.Tensor
-	f := m.Func("step")
+	f := m.Func(abi.FuncStep)
 	if f == nil {
 		return nil
 	}
@@ -86,7 +86,7 @@ func Data(m *ir.Module, programs []*pass.Context) []abi.Tensor {
 			}
 		}
 		t := tensor(p.Name, p)
-		t.Role, t.Offset = p.Role.String(), 0
+		t.Role, t.Offset = p.Role.Named(), 0
 		list = append(list, t)
 	}
 	return list
@@ -106,7 +106,7 @@ func param(m *ir.Module, name string) *ir.Value {
 func tensors(m *ir.Module, fileDims map[string][]int) []abi.Tensor {
 	var out []abi.Tensor
 	seen := map[string]bool{}
-	add := func(name, role, init string, v *ir.Value) {
+	add := func(name string, role abi.Role, init string, v *ir.Value) {
 		if !seen[name] {
 			seen[name] = true
 			t := tensor(name, v)
@@ -114,7 +114,7 @@ func tensors(m *ir.Module, fileDims map[string][]int) []abi.Tensor {
 			if v.Role == ir.Param || v.Role == ir.Buffer || v.Role == ir.State || v.Role == ir.Whole {
 				t.ShardAxes = shardAxes(v)
 			}
-			t.Own, t.Merge = compress.Own(v)
+			t.PerRank, t.Merge = compress.PerRank(v)
 			t.Global = whole(m.Mesh, &t)
 			t.Shape = fileDims[parameterOf(name)]
 			out = append(out, t)
@@ -126,13 +126,13 @@ func tensors(m *ir.Module, fileDims map[string][]int) []abi.Tensor {
 			if p.Init != nil {
 				init = p.Name
 			}
-			add(p.Name, p.Role.String(), init, p)
+			add(p.Name, p.Role.Named(), init, p)
 		}
 	}
 	for _, f := range m.Funcs {
 		for _, op := range f.Ops {
 			if name, ok := literal(op); ok {
-				add(name, "const", name, op.Out[0])
+				add(name, abi.RoleConst, name, op.Out[0])
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func freeze(m *ir.Module, tensors []abi.Tensor) {
 		}
 	}
 	for i := range tensors {
-		tensors[i].Frozen = tensors[i].Role == "buffer" && !updated[tensors[i].Name]
+		tensors[i].Frozen = tensors[i].Role == abi.RoleBuffer && !updated[tensors[i].Name]
 	}
 }
 
@@ -159,7 +159,7 @@ func literal(op *ir.Op) (string, bool) {
 	if op.Group != 0 || group.Impl(op).Kind != kir.Literal {
 		return "", false
 	}
-	return "const/" + memplan.LiteralName(op), true
+	return abi.Constant.Of(memplan.LiteralName(op)), true
 }
 
 func tensor(name string, v *ir.Value) abi.Tensor {
@@ -208,7 +208,7 @@ func funcInfo(f *ir.Func) abi.Func {
 	for _, r := range f.Results {
 		if r.Updates == nil {
 			t := tensor(r.Name, r.Value)
-			t.Role, t.ShardAxes = "result", shardAxes(r.Value)
+			t.Role, t.ShardAxes = abi.RoleResult, shardAxes(r.Value)
 			info.Results = append(info.Results, t)
 		}
 	}
@@ -220,8 +220,8 @@ func funcInfo(f *ir.Func) abi.Func {
 
 // parameterOf is the parameter that a tensor of that name is or belongs to: the state optim/RULE/NAME to NAME.
 func parameterOf(name string) string {
-	if rest, ok := strings.CutPrefix(name, "optim/"); ok {
-		_, name, _ = strings.Cut(rest, "/")
+	if _, param, ok := abi.CutOptim(name); ok {
+		return param
 	}
 	return name
 }

@@ -92,7 +92,7 @@ func Check(plan *abi.Manifest) (*Report, error) {
 func stages(plan *abi.Manifest) error {
 	stage, each := "the same", plan.Ranks
 	for _, a := range plan.Mesh {
-		if a.Name == "pp" { // the outermost axis
+		if a.Name == mesh.PipelineAxis { // the outermost axis
 			stage, each = "the same stage", plan.Ranks/a.Size
 		}
 	}
@@ -195,7 +195,7 @@ func newJob(plan *abi.Manifest) (*job, error) {
 		if a.Size < 1 || j.axis(a.Name) >= 0 {
 			return nil, fmt.Errorf("the mesh has axis %q twice, or with size %d", a.Name, a.Size)
 		}
-		j.mesh.Axes = append(j.mesh.Axes, mesh.Axis{Name: a.Name, Size: a.Size})
+		j.mesh.Axes = append(j.mesh.Axes, a)
 	}
 	if n := j.mesh.Ranks(); n != plan.Ranks || len(plan.RankProgram) != n {
 		return nil, fmt.Errorf("mesh %s has %d ranks, but the plan has %d, and programs for %d", j.mesh, n, plan.Ranks, len(plan.RankProgram))
@@ -227,9 +227,9 @@ func newJob(plan *abi.Manifest) (*job, error) {
 
 func kindOf(c *abi.Collective) int {
 	switch c.Kind {
-	case "send":
+	case mesh.Send:
 		return doSend
-	case "recv":
+	case mesh.Recv:
 		return doRecv
 	}
 	return doMeet
@@ -246,7 +246,10 @@ func (j *job) number(c *abi.Collective) int {
 	if kindOf(c) == doMeet {
 		key += fmt.Sprintf(" %q %q %q", c.Func, c.Kind, c.Op)
 	} else {
-		what, _, _ := strings.Cut(c.Func, ".")
+		what := c.Func
+		if k, _, ok := abi.ParseChunkFunc(c.Func); ok {
+			what = k.String()
+		}
 		key += " @" + what
 	}
 	n, ok := j.numbers[key]
@@ -294,20 +297,14 @@ func (j *job) alike(axis string) bool {
 	return true
 }
 
-// Names of functions that together make a step.
-const (
-	stepFunc  = "step"
-	microFunc = "micro"
-)
-
 // entries are what ranks do together: the step, and each function that is no part of it.
 func (j *job) entries() []string {
 	var names []string
 	for _, r := range j.run {
 		p := j.of(r)
-		inStep := map[string]bool{microFunc: true}
+		inStep := map[string]bool{abi.FuncMicro: true}
 		for _, a := range p.Actions {
-			inStep[a.Func] = a.Func != stepFunc
+			inStep[a.Func] = a.Func != abi.FuncStep
 		}
 		for _, f := range p.Funcs {
 			if !inStep[f.Name] && !slices.Contains(names, f.Name) {
@@ -323,7 +320,7 @@ func (j *job) actions(p *program, entry string) []abi.Action {
 	if _, ok := p.funcs[entry]; !ok {
 		return nil
 	}
-	if entry != stepFunc {
+	if entry != abi.FuncStep {
 		return []abi.Action{{Func: entry}}
 	}
 	if p.Actions != nil {
@@ -331,7 +328,7 @@ func (j *job) actions(p *program, entry string) []abi.Action {
 	}
 	var list []abi.Action
 	for k := range max(1, j.plan.Train.Microbatches) - 1 {
-		list = append(list, abi.Action{Func: microFunc, Micro: k})
+		list = append(list, abi.Action{Func: abi.FuncMicro, Micro: k})
 	}
-	return append(list, abi.Action{Func: stepFunc, Micro: len(list)})
+	return append(list, abi.Action{Func: abi.FuncStep, Micro: len(list)})
 }

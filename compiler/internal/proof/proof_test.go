@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/distributed/schedule"
 	"github.com/gtc-compiler/gtc/internal/mutations"
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -38,7 +39,7 @@ func stage(tab *schedule.Table, i, wide int) abi.Program {
 		if axis != "pp" && wide == 1 { // meshes have no axes of one rank
 			return
 		}
-		p.Collectives = append(p.Collectives, abi.Collective{Func: fn, Kind: kind, Axis: axis, Op: op, Peer: peer, DType: "f32", Bytes: 64,
+		p.Collectives = append(p.Collectives, abi.Collective{Func: fn, Kind: mesh.Collective(kind), Axis: axis, Op: op, Peer: peer, DType: "f32", Bytes: 64,
 			Tensors: []string{tensor}, Loc: fmt.Sprintf("model.py:%d", len(p.Collectives)+1)})
 	}
 	message := func(fn, kind, tensor string, part, peer int) {
@@ -151,8 +152,8 @@ func mutants(p abi.Program, axes []abi.Axis) []mutant {
 				alter(fmt.Sprintf("peer %d of", peer), func(c *abi.Collective) { c.Peer = peer })
 			}
 		}
-		for _, kind := range []string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "recv"} {
-			alter(kind+" instead of", func(c *abi.Collective) { c.Kind = kind })
+		for _, kind := range []mesh.Collective{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "recv"} {
+			alter(string(kind)+" instead of", func(c *abi.Collective) { c.Kind = kind })
 		}
 		for _, f := range p.Funcs {
 			alter("in @"+f.Name+" instead", func(c *abi.Collective) { c.Func = f.Name })
@@ -280,7 +281,7 @@ func TestErrors(t *testing.T) {
 	square := []abi.Axis{{Name: "dp", Size: 2}, {Name: "tp", Size: 2}}
 	at := func(axis, tensor string) abi.Collective { return abi.Collective{Axis: axis, Tensors: []string{tensor}} }
 	to := func(kind, axis string, peer int, tensor string) abi.Collective {
-		return abi.Collective{Kind: kind, Axis: axis, Peer: peer, Tensors: []string{tensor}}
+		return abi.Collective{Kind: mesh.Collective(kind), Axis: axis, Peer: peer, Tensors: []string{tensor}}
 	}
 	list := func(c ...abi.Collective) []abi.Collective { return c }
 	big := at("dp", "w")

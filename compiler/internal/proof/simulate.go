@@ -324,7 +324,7 @@ func (s *simulation) answers(a *actor) string {
 // tell describes a collective in an error: all_reduce sum over dp of f32, 1024 bytes (d_w1, d_w2), in @step at "/fc" m.py:4.
 func tell(c *abi.Collective) string {
 	var b strings.Builder
-	b.WriteString(c.Kind)
+	b.WriteString(string(c.Kind))
 	if c.Op != "" {
 		b.WriteString(" " + c.Op)
 	}

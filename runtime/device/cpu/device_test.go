@@ -14,7 +14,7 @@ import (
 // TestDevice: the arena is in this process's memory and begins as zeros; every method has done its work when it returns; a call
 // gets the arena and its arguments, and what it refuses is its error.
 func TestDevice(t *testing.T) {
-	dev, err := Open(nil, device.Options{ArenaBytes: 64, Behind: 4096})
+	dev, err := Open(nil, device.Options{ArenaBytes: 64, RuntimeBytes: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (d *Device) open(code *device.Code, o device.Options) (err error) {
 	if err = d.Bind(); err != nil {
 		return d.during("opening it", err)
 	}
-	arena := o.ArenaBytes + o.Behind
+	arena := o.ArenaBytes + o.RuntimeBytes
 	if err := d.room(arena); err != nil { // before kernels are compiled, which may take a while
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx/internal/roles"
 	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/ir"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
@@ -60,7 +61,7 @@ type Walker struct {
 
 // NewWalker begins the import of m as func @forward.
 func NewWalker(m *model.File, r *roles.Roles) *Walker {
-	return &Walker{File: m, Roles: r, B: ir.NewBuilder(&ir.Func{Name: "forward"}), Env: map[string]*Val{}, spent: &model.Budget{}, views: map[string]*ir.Value{},
+	return &Walker{File: m, Roles: r, B: ir.NewBuilder(&ir.Func{Name: abi.FuncForward}), Env: map[string]*Val{}, spent: &model.Budget{}, views: map[string]*ir.Value{},
 		fixed: map[string]*Val{}, padded: map[int]bool{}, absent: map[string]string{}, inner: map[*model.Tensor]*Val{}, steps: new(int)}
 }
 

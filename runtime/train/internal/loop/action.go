@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/internal/trace"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
-	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 )
 
 // action is one function of a step on one micro-batch.
@@ -24,7 +23,7 @@ type action struct {
 
 // accumulated makes the actions of a step without a schedule: @micro for each micro-batch but the last, then @step.
 func (t *trainer) accumulated() (err error) {
-	micro := t.m.Funcs[program.FuncMicro]
+	micro := t.m.Funcs[abi.FuncMicro]
 	functions := []*machine.Function{t.last}
 	if micro != nil {
 		functions = append(functions, micro)
@@ -82,17 +81,16 @@ func (t *trainer) finish() {
 
 // label is F3 for @fwd.0 of micro-batch 3, F3 of chunk 1 for @fwd.1; other functions go by their names.
 func label(function string, micro int) string {
-	kind, chunk, _ := strings.Cut(function, ".")
-	letter := map[string]string{"fwd": "F", "bwd": "B", "wgrad": "W"}[kind]
+	kind, chunk, ok := abi.ParseChunkFunc(function)
 	switch {
-	case function == program.FuncStep:
+	case function == abi.FuncStep:
 		return function
-	case letter == "":
+	case !ok:
 		return fmt.Sprintf("%s %d", function, micro)
-	case chunk == "0":
-		return fmt.Sprintf("%s%d", letter, micro)
+	case chunk == 0:
+		return fmt.Sprintf("%s%d", kind, micro)
 	}
-	return fmt.Sprintf("%s%d of chunk %s", letter, micro, chunk)
+	return fmt.Sprintf("%s%d of chunk %d", kind, micro, chunk)
 }
 
 // act does one action on its part of batch b.

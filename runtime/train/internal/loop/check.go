@@ -22,7 +22,7 @@ import (
 
 // fixedBatch is the mode of --fixed-batch: steps on one batch, taken as it is. The file holds the whole batch, arrays
 // keyed by input name (or in0, in1, … and target); every rank takes its part. --results gets "loss" f64[steps], the
-// loss before each update, "empty_steps" bool[steps], those in which nothing counts and the loss is none, and every named result of the first step under its name. Rank 0 writes it, with results
+// loss before each update, abi.EmptySteps bool[steps], those in which nothing counts and the loss is none, and every named result of the first step under its name. Rank 0 writes it, with results
 // that are spread over ranks or micro-batches put together.
 func (s *session) fixedBatch() error {
 	t := &trainer{session: s, saved: -1}
@@ -69,7 +69,7 @@ func (s *session) fixedBatch() error {
 		}
 	}
 	arrays = append(arrays, npz.Array{Name: "loss", DType: "f64", Shape: []int{len(losses) / 8}, Data: losses},
-		npz.Array{Name: "empty_steps", DType: "bool", Shape: []int{len(empty)}, Data: empty})
+		npz.Array{Name: abi.EmptySteps, DType: "bool", Shape: []int{len(empty)}, Data: empty})
 	return s.writeResults(s.cfg.results, s.Plan.AsModel(arrays))
 }
 
@@ -127,7 +127,7 @@ func readBatch(path string, feed *machine.Feeder, opt *data.Options) ([]npz.Arra
 		if key := opt.Map[t.Name]; key != "" {
 			names = []string{key}
 			k++
-		} else if t.Role == "target" {
+		} else if t.Role == abi.RoleTarget {
 			names = append(names, data.TargetNames...)
 		} else {
 			names = append(names, "in"+strconv.Itoa(k))

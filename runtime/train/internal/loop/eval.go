@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
@@ -31,7 +32,7 @@ type evaluator struct {
 }
 
 func (s *session) newEvaluator(paths []string) (*evaluator, error) {
-	e := &evaluator{s: s, f: s.m.Funcs[program.FuncEval], done: -1}
+	e := &evaluator{s: s, f: s.m.Funcs[abi.FuncEval], done: -1}
 	if e.f == nil {
 		return nil, ranks.Usagef("this program was compiled without evaluation")
 	}
@@ -39,14 +40,14 @@ func (s *session) newEvaluator(paths []string) (*evaluator, error) {
 	if e.feed, err = s.m.NewFeeder(e.f); err != nil {
 		return nil, err
 	}
-	for i, name := range []string{"loss_sum", "count", "correct"} {
+	for i, name := range []string{abi.LossSum, abi.Count, abi.Correct} {
 		e.results[i] = e.f.Result(name)
 	}
 	if e.results[0] == nil {
 		return nil, errors.New("BUG: @eval has no result loss_sum")
 	}
 	for i := range e.f.Steps {
-		if c := e.f.Steps[i].Call.Comm; c != nil && c.Kind == "all_reduce" && (c.Axis == "dp" || c.Axis == "pp") {
+		if c := e.f.Steps[i].Call.Comm; c != nil && c.Kind == mesh.AllReduce && (c.Axis == mesh.DataAxis || c.Axis == mesh.PipelineAxis) {
 			e.shared = true
 		}
 	}
@@ -57,7 +58,7 @@ func (s *session) newEvaluator(paths []string) (*evaluator, error) {
 	if e.set, err = data.Open(paths, inputs, s.cfg.opt); err != nil {
 		return nil, ranks.Usagef("--eval-data: %w", err)
 	}
-	if why := s.Plan.Meets(program.FuncEval); why != "" && e.set.Len() < int64(e.batch()) {
+	if why := s.Plan.Meets(abi.FuncEval); why != "" && e.set.Len() < int64(e.batch()) {
 		e.set.Close()
 		return nil, tooFew("--eval-data", e.set.Len(), e.batch(), why)
 	}
@@ -79,7 +80,7 @@ func (e *evaluator) calls() int {
 
 // sampler takes every sample once, in order; but not those of a last batch that is not full, where what fills it up would count.
 func (e *evaluator) sampler() data.Sampler {
-	return data.Sampler{Samples: e.set.Len(), Batch: e.batch(), DropLast: e.s.Plan.Meets(program.FuncEval) != ""}
+	return data.Sampler{Samples: e.set.Len(), Batch: e.batch(), DropLast: e.s.Plan.Meets(abi.FuncEval) != ""}
 }
 
 func (e *evaluator) loader() (*data.Loader, error) {
@@ -127,9 +128,9 @@ func (e *evaluator) run() (*report.Evaluation, error) {
 		return nil, err
 	}
 	out := &report.Evaluation{Loss: sums[0] / sums[1], Accuracy: math.NaN(), Perplexity: math.NaN(), Samples: samples, Took: time.Since(begin),
-		Noise: e.s.Plan.Train.Noise[program.FuncEval]}
+		Noise: e.s.Plan.Train.Noise[abi.FuncEval]}
 	if s := e.sampler(); s.Unseen() > 0 {
-		out.Unseen, out.Batch, out.Why = s.Unseen(), s.Batch, e.s.Plan.Meets(program.FuncEval)
+		out.Unseen, out.Batch, out.Why = s.Unseen(), s.Batch, e.s.Plan.Meets(abi.FuncEval)
 	}
 	if e.results[2] != nil {
 		out.Accuracy = sums[2] / sums[1]
@@ -173,7 +174,7 @@ var evalSite = comm.Site{Tensor: "evaluation sums"}
 
 // add sums over the data-parallel ranks what the program has not.
 func (e *evaluator) add(sums *[3]float64) error {
-	g := e.s.m.Axes["dp"]
+	g := e.s.m.Axes[mesh.DataAxis]
 	if e.shared || g == nil || g.Size == 1 {
 		return nil
 	}
@@ -193,13 +194,13 @@ func (e *evaluator) add(sums *[3]float64) error {
 // sameBuffers gives every rank the buffers of the first one along dp: running statistics that each rank keeps of its
 // own batches differ, and it is rank 0's that are saved, as PyTorch's DistributedDataParallel does.
 func (s *session) sameBuffers() error {
-	g := s.m.Axes["dp"]
+	g := s.m.Axes[mesh.DataAxis]
 	if g == nil || g.Size == 1 {
 		return nil
 	}
 	for i := range s.Plan.Prog.Tensors {
 		t := &s.Plan.Prog.Tensors[i]
-		if t.Role != "buffer" || t.Bytes == 0 || t.Frozen || program.Split(t, "dp") {
+		if t.Role != abi.RoleBuffer || t.Bytes == 0 || t.Frozen || program.Split(t, mesh.DataAxis) {
 			continue
 		}
 		site := &comm.Site{Tensor: t.Name, Loc: t.Loc}

@@ -87,7 +87,7 @@ func fakeProgram(p *program.Program, opened func(*fake)) *program.Program {
 		p.Funcs[name] = calls
 	}
 	p.Device = &program.Device{Open: func(code *device.Code, o device.Options) (device.Device, error) {
-		n := o.ArenaBytes + o.Behind
+		n := o.ArenaBytes + o.RuntimeBytes
 		d := &fake{mem: make([]byte, n+64), kernels: kernels, closed: make(chan struct{})}
 		d.mem = d.mem[-uintptr(unsafe.Pointer(&d.mem[0]))&63:][:n]
 		d.main = d.stream()

@@ -45,7 +45,7 @@ func (t *trainer) divergedAt(step int64) error {
 // skippedBefore reads how many steps were skipped before the first of this run, to see whether that is skipped.
 func (t *trainer) skippedBefore() error {
 	for i := range t.Plan.Prog.Tensors {
-		if x := &t.Plan.Prog.Tensors[i]; x.Name == skippedState && x.Role == "state" {
+		if x := &t.Plan.Prog.Tensors[i]; x.Name == abi.SkippedSteps && x.Role == abi.RoleState {
 			b, err := t.m.Contents(x)
 			if err != nil {
 				return err

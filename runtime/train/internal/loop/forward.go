@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
-	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/report"
 )
@@ -16,7 +16,7 @@ import (
 // dumpForward is the mode of --dump-forward: @forward on the samples of --inputs, however many there are, and all outputs of the
 // model, under their names in the ONNX file, to a file.
 func (s *session) dumpForward() error {
-	f := s.m.Funcs[program.FuncForward]
+	f := s.m.Funcs[abi.FuncForward]
 	if f == nil {
 		return ranks.Usagef("this program was compiled without @forward (gtc compile --forward)")
 	}
@@ -40,7 +40,7 @@ func (s *session) dumpForward() error {
 	if err != nil {
 		return err
 	}
-	if nodes := s.Plan.Train.Noise[program.FuncForward]; nodes != "" {
+	if nodes := s.Plan.Train.Noise[abi.FuncForward]; nodes != "" {
 		s.rep.Note("%s", report.Random("outputs are", nodes))
 	}
 	return s.writeResults(s.cfg.dumpForward, s.Plan.Named(s.Plan.AsModel(arrays)))
@@ -98,7 +98,7 @@ func (p *forward) count() error {
 	case p.samples < 0:
 		p.samples = p.size
 	}
-	if why := p.s.Plan.Meets(program.FuncForward); why != "" && p.samples%p.size != 0 {
+	if why := p.s.Plan.Meets(abi.FuncForward); why != "" && p.samples%p.size != 0 {
 		full := p.samples / p.size * p.size
 		give := fmt.Sprintf("give %d of them, or %d", full, full+p.size)
 		if full == 0 {

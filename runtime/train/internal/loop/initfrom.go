@@ -70,7 +70,7 @@ func (s *session) takeWeights(path string) error {
 }
 
 // ofModel reports whether t is a parameter or a buffer of the model.
-func ofModel(t *abi.Tensor) bool { return t.Role == "param" || t.Role == "buffer" }
+func ofModel(t *abi.Tensor) bool { return t.Role == abi.RoleParam || t.Role == abi.RoleBuffer }
 
 // fits finds what the source lacks, or has in another shape, in all stages of the model, so that every rank finds the same.
 func (s *session) fits(from weightSource) error {
@@ -96,7 +96,7 @@ func (s *session) fits(from weightSource) error {
 	}
 	var more []string
 	for _, name := range from.names() {
-		if !used[name] && !ofRun(name) {
+		if !used[name] && !abi.OfRun(name) {
 			more = append(more, name)
 		}
 	}
@@ -122,14 +122,6 @@ func several(list []string, by string) string {
 	}
 	return strings.Join(list[:most], by) + fmt.Sprintf("%sand %d more", by, len(list)-most)
 }
-
-// ofRun reports whether a tensor of a checkpoint belongs to the run that wrote it and not to the model.
-func ofRun(name string) bool {
-	return name == stepState || name == emptyState || name == noiseSeed || strings.HasPrefix(name, "optim/") || strings.HasPrefix(name, lossScale) || strings.HasPrefix(name, "const/")
-}
-
-// stepState is the state that counts updates (passes/optimizer).
-const stepState = "step"
 
 // sameFrozen makes sure that a weight which this program keeps as it was compiled is the same in the source: checkpoints leave
 // it out, so that another one would be lost with the next resume.

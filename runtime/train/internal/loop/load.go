@@ -101,7 +101,7 @@ func (s *session) describe() {
 	if s.m.Local == nil {
 		i := s.m.Dev.Info()
 		fmt.Fprintf(w.Out, "  device %d: %s, %s, %.1f GiB, %s, kernels for %s, %d bytes with what the run-time needs\n", i.Number, i.Name, i.Arch,
-			float64(i.Memory)/(1<<30), i.Driver, i.Image, s.m.Behind.End)
+			float64(i.Memory)/(1<<30), i.Driver, i.Image, s.m.RuntimeArea.End)
 	}
 	for i := range x.Prog.Funcs {
 		f := &x.Prog.Funcs[i]

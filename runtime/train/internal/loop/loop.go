@@ -20,7 +20,6 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/internal/trace"
 	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
-	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/report"
 )
@@ -145,7 +144,7 @@ func (t *trainer) prepare() (err error) {
 		return err
 	}
 	t.deal()
-	if why := t.Plan.Meets(program.FuncStep); why != "" && t.sampler.Steps() == 0 && t.set.Len() > 0 {
+	if why := t.Plan.Meets(abi.FuncStep); why != "" && t.sampler.Steps() == 0 && t.set.Len() > 0 {
 		return tooFew("--data", t.set.Len(), t.sampler.Batch, why)
 	}
 	if err := t.sampler.Check(); err != nil {
@@ -191,7 +190,7 @@ func (t *trainer) prepare() (err error) {
 func (t *trainer) deal() {
 	t.sampler = t.set.Sampler(t.Plan.Train.Batch, t.cfg.seed, t.cfg.random)
 	t.sampler.Shuffle = t.sampler.Shuffle && t.cfg.shuffle
-	t.sampler.DropLast = t.cfg.dropLast || t.Plan.Meets(program.FuncStep) != ""
+	t.sampler.DropLast = t.cfg.dropLast || t.Plan.Meets(abi.FuncStep) != ""
 }
 
 var dataSite = comm.Site{Tensor: "samples", Collective: "agreement on the data"}
@@ -218,7 +217,7 @@ func (s *session) sameData(flag string, set *data.Dataset) error {
 
 // functions finds what a step does, and its results.
 func (t *trainer) functions() (err error) {
-	if t.last = t.m.Funcs[program.FuncStep]; t.last == nil {
+	if t.last = t.m.Funcs[abi.FuncStep]; t.last == nil {
 		return errors.New("this program was compiled without a training step")
 	}
 	if err := t.prepareLocal(); err != nil {
@@ -241,10 +240,10 @@ func (t *trainer) functions() (err error) {
 
 // findResults finds what the last function of a step gives.
 func (t *trainer) findResults() error {
-	t.lossSum, t.count, t.lr = t.last.Result("loss_sum"), t.last.Result("count"), t.last.Result("lr")
-	t.gradNorm = t.last.Result("grad_norm")
-	t.lossScale, t.skippedSteps = t.last.Result("loss_scale"), t.last.Result("skipped")
-	t.emptySteps = t.last.Result("empty")
+	t.lossSum, t.count, t.lr = t.last.Result(abi.LossSum), t.last.Result(abi.Count), t.last.Result(abi.Rate)
+	t.gradNorm = t.last.Result(abi.GradNorm)
+	t.lossScale, t.skippedSteps = t.last.Result(abi.LossScale), t.last.Result(abi.Skipped)
+	t.emptySteps = t.last.Result(abi.Empty)
 	t.Scales, t.Skips, t.Empties = t.lossScale != nil, t.skippedSteps != nil, t.emptySteps != nil
 	if t.lossSum == nil {
 		return errors.New("BUG: @step has no result loss_sum")

@@ -239,9 +239,9 @@ func (s *session) work() error {
 		return s.dumpForward()
 	case s.cfg.fixedBatch != "":
 		return s.fixedBatch()
-	case s.cfg.evalOnly && s.m.Funcs[program.FuncEval] != nil:
+	case s.cfg.evalOnly && s.m.Funcs[abi.FuncEval] != nil:
 		return s.evalOnly()
-	case s.m.Funcs[program.FuncStep] == nil:
+	case s.m.Funcs[abi.FuncStep] == nil:
 		return ranks.Usagef("this program only infers (gtc compile --loss none): use --inputs IN.npz --dump-forward OUT.npz")
 	}
 	if s.m.Local != nil {

@@ -70,7 +70,7 @@ func (t *trainer) newPacer() (*pacer, error) {
 	for i := range p.ring {
 		e := &p.ring[i]
 		var err error
-		if e.block, err = m.Dev.Pinned(8 * (m.Behind.Limit + machine.InBlock)); err == nil {
+		if e.block, err = m.Dev.Pinned(8 * (m.RuntimeArea.Limit + machine.InBlock)); err == nil {
 			e.over, err = m.Dev.NewEvent()
 		}
 		errs[3] = errors.Join(errs[3], err)
@@ -145,7 +145,7 @@ func (p *pacer) step() error {
 	past := &p.ring[p.issued%pace]
 	past.step = t.step + 1
 	if err == nil {
-		err = m.Main.Download(past.block, m.Behind.Words)
+		err = m.Main.Download(past.block, m.RuntimeArea.Words)
 	}
 	if err == nil {
 		err = m.Main.Record(past.over)
@@ -232,7 +232,7 @@ func (p *pacer) look() error {
 	results := t.resultTensors()
 	for i, r := range results[:machine.InBlock] {
 		if r != nil {
-			v[i] = program.FirstValue(past.block[8*(m.Behind.Limit+i):], r.DType)
+			v[i] = program.FirstValue(past.block[8*(m.RuntimeArea.Limit+i):], r.DType)
 		}
 	}
 	if err := t.keep(past.step, v); err != nil {
@@ -289,7 +289,7 @@ func (p *pacer) fetch() error {
 			return fmt.Errorf("BUG: a batch has %d bytes of %q, but the program reads %d times %d", len(rows), r.Tensor.Name, parts, r.Tensor.Bytes)
 		}
 		if err == nil {
-			err = p.copies.Upload(m.Behind.Inbox[r.Tensor], rows)
+			err = p.copies.Upload(m.RuntimeArea.Inbox[r.Tensor], rows)
 		}
 	}
 	if err == nil {
@@ -313,7 +313,7 @@ func (p *pacer) fixed(batch []npz.Array) error {
 				return inFile("--fixed-batch "+t.cfg.fixedBatch, err)
 			}
 			for _, r := range a.f.Reads {
-				if err := m.Main.Copy(m.Behind.Inbox[r.Tensor]+program.PartOf(r.Tensor, a.data)*r.Tensor.Bytes, r.Tensor.Offset, r.Tensor.Bytes); err != nil {
+				if err := m.Main.Copy(m.RuntimeArea.Inbox[r.Tensor]+program.PartOf(r.Tensor, a.data)*r.Tensor.Bytes, r.Tensor.Offset, r.Tensor.Bytes); err != nil {
 					return m.Broken(a.f, nil, err)
 				}
 			}
@@ -371,7 +371,7 @@ func (p *pacer) queue() error {
 	t, m := p.t, p.t.m
 	main := m.Main
 	t.feed.Fresh()
-	image := m.Behind.Image
+	image := m.RuntimeArea.Image
 	for i := range t.actions {
 		a := &t.actions[i]
 		if len(a.f.Reads) > 0 && image.Bytes > 0 {
@@ -388,7 +388,7 @@ func (p *pacer) queue() error {
 			if t.feed.Holds(x, a.data) {
 				continue
 			}
-			if err := main.Copy(x.Offset, m.Behind.Inbox[x]+program.PartOf(x, a.data)*x.Bytes, x.Bytes); err != nil {
+			if err := main.Copy(x.Offset, m.RuntimeArea.Inbox[x]+program.PartOf(x, a.data)*x.Bytes, x.Bytes); err != nil {
 				return m.Broken(a.f, nil, err)
 			}
 		}
@@ -401,8 +401,8 @@ func (p *pacer) queue() error {
 			return err
 		}
 		if n := len(a.f.Status); n > 0 && p.words[i] >= 0 {
-			from := m.Behind.Words + 8*a.f.Status[0].Word
-			if err := main.Copy(m.Behind.Words+8*p.words[i], from, 8*n); err != nil {
+			from := m.RuntimeArea.Words + 8*a.f.Status[0].Word
+			if err := main.Copy(m.RuntimeArea.Words+8*p.words[i], from, 8*n); err != nil {
 				return m.Broken(a.f, nil, err)
 			}
 		}
@@ -415,7 +415,7 @@ func (p *pacer) queue() error {
 		if r == nil {
 			continue
 		}
-		if err := main.Copy(m.Behind.Results+8*i, r.Offset, r.Bytes); err != nil {
+		if err := main.Copy(m.RuntimeArea.Results+8*i, r.Offset, r.Bytes); err != nil {
 			return m.Broken(t.last, nil, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/distributed/schedule"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/npz"
@@ -73,7 +74,7 @@ func (p *pipe) stageOf(part int) int {
 }
 
 func (p *pipe) place(name, role string, dims ...int) {
-	x := abi.Tensor{Name: name, Role: role, DType: "f32", Dims: append([]int{}, dims...), Offset: p.size, Bytes: 4 * program.Elems(dims)}
+	x := abi.Tensor{Name: name, Role: abi.Role(role), DType: "f32", Dims: append([]int{}, dims...), Offset: p.size, Bytes: 4 * program.Elems(dims)}
 	if role == "param" {
 		x.Init = name
 	}
@@ -90,7 +91,7 @@ func (p *pipe) program(stage int) (abi.Program, map[string][]program.Call) {
 	prog := abi.Program{Package: "pipe", Hash: "pipe", Slots: p.table.Slots(stage)}
 	chunks := p.table.Chunks
 	p.places(stage, chunks)
-	funcs := map[string][]program.Call{program.FuncEval: {p.kernel("sums = 0", func(t [][]float32) { clear(t[0]) }, "sums")}}
+	funcs := map[string][]program.Call{abi.FuncEval: {p.kernel("sums = 0", func(t [][]float32) { clear(t[0]) }, "sums")}}
 	reads := map[string][]string{}
 	for c := range chunks {
 		parts := p.parts(stage, c)
@@ -102,31 +103,31 @@ func (p *pipe) program(stage int) (abi.Program, map[string][]program.Call) {
 		} else {
 			funcs[bwd] = append(funcs[bwd], p.gradients(parts)...)
 		}
-		funcs[program.FuncEval] = append(funcs[program.FuncEval], p.forward(parts, "eval", len(funcs[program.FuncEval]))...)
+		funcs[abi.FuncEval] = append(funcs[abi.FuncEval], p.forward(parts, "eval", len(funcs[abi.FuncEval]))...)
 		if parts[0] == 0 {
 			reads[fwd] = append(reads[fwd], "x")
 		}
 		if parts[len(parts)-1] == pipeParts-1 {
 			reads[fwd] = append(reads[fwd], "target", "sample_weight")
 		}
-		reads[program.FuncEval] = append(reads[program.FuncEval], reads[fwd]...)
+		reads[abi.FuncEval] = append(reads[abi.FuncEval], reads[fwd]...)
 	}
 	for _, a := range p.table.Rank(stage) {
 		kind := map[schedule.Kind]string{'F': "fwd", 'B': "bwd", 'W': "wgrad"}[a.Kind]
 		prog.Actions = append(prog.Actions, abi.Action{Func: fmt.Sprint(kind, ".", a.Chunk), Micro: a.Micro, Slot: a.Slot})
 	}
-	prog.Actions = append(prog.Actions, abi.Action{Func: program.FuncStep, Micro: p.micro - 1})
-	funcs[program.FuncStep] = p.update(stage)
+	prog.Actions = append(prog.Actions, abi.Action{Func: abi.FuncStep, Micro: p.micro - 1})
+	funcs[abi.FuncStep] = p.update(stage)
 	for _, axis := range []string{"pp", "dp"} {
-		funcs[program.FuncEval] = append(funcs[program.FuncEval], program.Call{Name: "sums = all_reduce", Wait: waits(funcs[program.FuncEval]), Loc: "pipe.py:3", Comm: &program.Comm{Kind: "all_reduce",
+		funcs[abi.FuncEval] = append(funcs[abi.FuncEval], program.Call{Name: "sums = all_reduce", Wait: waits(funcs[abi.FuncEval]), Loc: "pipe.py:3", Comm: &program.Comm{Kind: "all_reduce",
 			Axis: axis, Op: "sum", DType: "f32", Offset: p.at["sums"], Bytes: 8, Tensor: "sums", Loc: "pipe.py:3"}})
 	}
-	for _, name := range []string{"fwd.0", "fwd.1", "fwd.2", "fwd.3", "bwd.0", "bwd.1", "bwd.2", "bwd.3", "wgrad.0", program.FuncStep, program.FuncEval} {
+	for _, name := range []string{"fwd.0", "fwd.1", "fwd.2", "fwd.3", "bwd.0", "bwd.1", "bwd.2", "bwd.3", "wgrad.0", abi.FuncStep, abi.FuncEval} {
 		if funcs[name] == nil {
 			continue
 		}
 		f := abi.Func{Name: name, Inputs: reads[name]}
-		if name == program.FuncStep || name == program.FuncEval {
+		if name == abi.FuncStep || name == abi.FuncEval {
 			f.Results = p.results(stage, name)
 		}
 		if v := "out"; strings.HasPrefix(name, "fwd") && slices.Contains(reads[name], "target") {
@@ -190,7 +191,7 @@ func (p *pipe) results(stage int, fn string) []abi.Tensor {
 	scalar := func(name string, at int) abi.Tensor {
 		return abi.Tensor{Name: name, DType: "f32", Dims: []int{}, Offset: at, Bytes: 4}
 	}
-	if fn == program.FuncEval {
+	if fn == abi.FuncEval {
 		return []abi.Tensor{scalar("loss_sum", p.at["sums"]), scalar("count", p.at["sums"]+4)}
 	}
 	list := []abi.Tensor{scalar("loss_sum", p.at["totals"]+4*pipeDim), scalar("count", p.at["totals"]+4*pipeDim+4)}
@@ -236,7 +237,7 @@ func (p *pipe) kernel(name string, run func(t [][]float32), tensors ...string) p
 }
 
 func (p *pipe) message(kind, tensor, tag string, peer int) program.Call {
-	c := program.Call{Name: tensor + " = " + kind, Loc: "pipe.py:2", Comm: &program.Comm{Kind: kind, Axis: "pp", Peer: peer, DType: "f32", Bytes: 4 * p.rows * pipeDim, Tensor: tag, Loc: "pipe.py:2"}}
+	c := program.Call{Name: tensor + " = " + kind, Loc: "pipe.py:2", Comm: &program.Comm{Kind: mesh.Collective(kind), Axis: "pp", Peer: peer, DType: "f32", Bytes: 4 * p.rows * pipeDim, Tensor: tag, Loc: "pipe.py:2"}}
 	if kind == "send" {
 		c.Comm.Source, c.Comm.Stays = p.at[tensor], !strings.HasPrefix(tag, "eval")
 	} else {

@@ -42,15 +42,12 @@ func randomWeights(t *abi.Tensor, dims []int) []byte {
 	return data
 }
 
-// noiseSeed is the state by which dropout and other noise of a program differ from run to run (frontend/onnx.NoiseSeed).
-const noiseSeed = "noise_seed"
-
 // seedNoise sets the state for --seed, where the program draws random numbers. It is saved with the rest, so that a resumed run
 // draws on.
 func (s *session) seedNoise() error {
 	for i := range s.Plan.Prog.Tensors {
 		t := &s.Plan.Prog.Tensors[i]
-		if t.Name != noiseSeed || t.Role != "state" {
+		if t.Name != abi.NoiseSeed || t.Role != abi.RoleState {
 			continue
 		}
 		err := s.m.Fill(t, func(b []byte) error {

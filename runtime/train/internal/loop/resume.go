@@ -90,7 +90,7 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 	told := map[string]bool{}
 	for i := range s.Plan.Prog.Tensors {
 		x := &s.Plan.Prog.Tensors[i]
-		if !program.Saved(x) || t == nil && x.Role == "state" {
+		if !program.Saved(x) || t == nil && x.Role == abi.RoleState {
 			continue
 		}
 		have, err := c.Tensor(x.Name)
@@ -98,29 +98,29 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 			told["state of gradient compression is not in the checkpoint: it starts anew"] = true
 			continue
 		}
-		if err != nil && x.Name == emptyState {
+		if err != nil && x.Name == abi.EmptySteps {
 			told["a count of empty steps is not in the checkpoint: it starts at 0"] = true
 			continue
 		}
-		if err != nil && strings.HasPrefix(x.Name, lossScale) {
+		if err != nil && strings.HasPrefix(x.Name, abi.LossScale) {
 			told["a loss scale is not in the checkpoint: it starts anew"] = true
 			continue
 		}
-		if err != nil && x.Name == noiseSeed { // of an earlier gtc, whose noise was that of seed 0
+		if err != nil && x.Name == abi.NoiseSeed { // of an earlier gtc, whose noise was that of seed 0
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("it was made by another model or optimizer%s: %w", s.otherModel(c), err)
 		}
 		if have.DType == x.DType && slices.Equal(have.Shape, s.Plan.Kept(x)) {
-			_, k := s.Plan.Owners(x)
-			err := s.m.Fill(x, func(b []byte) error { return s.readEntry(c, x, k, len(x.Own) > 0, b) })
+			_, k := s.Plan.Entries(x)
+			err := s.m.Fill(x, func(b []byte) error { return s.readEntry(c, x, k, len(x.PerRank) > 0, b) })
 			if err != nil {
 				return err
 			}
 			continue
 		}
-		done, note, err := s.readOwn(c, x, have)
+		done, note, err := s.readPerRank(c, x, have)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func dropped(x *program.Plan, names []string) string {
 	}
 	lost := map[string]int{}
 	for _, name := range names {
-		if strings.HasPrefix(name, "optim/") && !kept[name] {
+		if abi.OptimState.Has(name) && !kept[name] {
 			lost[kindOf(name)]++
 		}
 	}
@@ -162,7 +162,7 @@ func dropped(x *program.Plan, names []string) string {
 		return ""
 	}
 	text := "state of the checkpoint that this program does not keep is dropped: " + strings.Join(list, ", ")
-	if lost["optim/error"] > 0 {
+	if lost[abi.OptimState.Of(abi.KindError)] > 0 {
 		text += " (what gradient compression had yet to send)"
 	}
 	return text
@@ -171,19 +171,10 @@ func dropped(x *program.Plan, names []string) string {
 // anew reports whether x may start as zeros: what gradient compression keeps from step to step.
 func anew(x *abi.Tensor) bool { return x.Merge == abi.MergeSum || x.Merge == abi.MergeNone }
 
-// lossScale begins the names of the state of loss scaling (passes/pass.LossScale), which programs have with --precision fp16 only.
-const lossScale = "loss_scale"
-
-// skippedState is the one that counts skipped steps (passes/pass.SkippedSteps).
-const skippedState = lossScale + "_skipped"
-
-// emptyState counts the steps in which nothing counted (passes/pass.EmptySteps), where that may happen.
-const emptyState = "empty_steps"
-
 // kindOf is a state's name without the parameter's: optim/momentum.
 func kindOf(name string) string {
-	if parts := strings.SplitN(name, "/", 3); len(parts) == 3 {
-		return parts[0] + "/" + parts[1]
+	if kind, param, ok := abi.CutOptim(name); ok && param != "" {
+		return abi.OptimState.Of(kind)
 	}
 	return name
 }

@@ -82,7 +82,7 @@ func (t *trainer) write(dir string) error {
 			if contents, err = t.m.Contents(x); err != nil {
 				break
 			}
-			_, k := t.Plan.Owners(x)
+			_, k := t.Plan.Entries(x)
 			for _, p := range t.Plan.Pieces(x) {
 				err = errors.Join(err, w.Add(x.Name, x.DType, t.Plan.Kept(x), program.Entry(x, k, p.Offset), program.Entry(x, 1, p.Shape), p.Take(x, contents)))
 			}

@@ -3,8 +3,8 @@ package loop
 import (
 	"fmt"
 
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/printable"
-	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
 )
 
@@ -17,7 +17,7 @@ func tooFew(flag string, samples int64, batch int, why string) error {
 // alone says where the last batch of an epoch leaves one sample by itself to a node that normalises by several; "" when it leaves none. PyTorch
 // refuses such a batch.
 func (t *trainer) alone() string {
-	l := t.Plan.Train.Lone
+	l := t.Plan.Train.SingleValueStatistics
 	if l == nil || l.Samples < 2 || t.sampler.DropLast || t.sampler.Valid(t.sampler.Steps()-1)%l.Samples != 1 {
 		return ""
 	}
@@ -27,7 +27,7 @@ func (t *trainer) alone() string {
 
 // leftOut says which samples no epoch sees and why; "" when all are seen, or when it was asked for.
 func (t *trainer) leftOut() string {
-	why := t.Plan.Meets(program.FuncStep)
+	why := t.Plan.Meets(abi.FuncStep)
 	n := t.sampler.Unseen()
 	if n == 0 || why == "" || t.cfg.dropLast {
 		return ""

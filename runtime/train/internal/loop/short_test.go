@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
-	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 )
 
 // TestLeftOut: where samples meet, 13 samples in batches of 8 are 8, told at the start of training and by the first evaluation; no batch at
@@ -14,7 +13,7 @@ func TestLeftOut(t *testing.T) {
 	const why = `node "/Mean" (ReduceMean) adds up samples`
 	for _, dp := range []int{1, 2} {
 		m := newToy()
-		m.dp, m.meetings = dp, map[string]string{program.FuncStep: why, program.FuncEval: why, program.FuncForward: why}
+		m.dp, m.crossSample = dp, map[string]string{abi.FuncStep: why, abi.FuncEval: why, abi.FuncForward: why}
 		dir, data := m.folder(t, 13)
 		o := m.ok(t, dir, "--data", data, "--eval-data", data, "--epochs", "3", "--eval-every", "1", "--json", "--log-every", "1", "--shuffle=false")
 		if n := len(events(t, o.out, "step")); n != 3 {
@@ -49,7 +48,7 @@ func TestLeftOut(t *testing.T) {
 // TestNoiseTold: evaluations and outputs that depend on random numbers say so, once.
 func TestNoiseTold(t *testing.T) {
 	m := newToy()
-	m.noise = map[string]string{program.FuncEval: `"/Normal"`, program.FuncForward: `"/Normal"`}
+	m.noise = map[string]string{abi.FuncEval: `"/Normal"`, abi.FuncForward: `"/Normal"`}
 	dir, data := m.folder(t, 8)
 	o := m.ok(t, dir, "--data", data, "--eval-data", data, "--epochs", "3", "--eval-every", "1", "--json")
 	if n := strings.Count(o.err, `evaluations are random: "/Normal" draws numbers in them, too`); n != 1 {
@@ -80,12 +79,12 @@ func TestNothingLeftOut(t *testing.T) {
 // TestAlone: it is told once when a last batch leaves a rank one sample, of which a node can take no variance.
 func TestAlone(t *testing.T) {
 	m := newToy()
-	m.lone = &abi.Lone{Node: `node "/BatchNorm" normalises by the batch`, Samples: 4}
+	m.singleValue = &abi.SingleValueStatistics{Node: `node "/BatchNorm" normalises by the batch`, Samples: 4}
 	for samples, want := range map[int]int{9: 1, 13: 1, 12: 0, 14: 0, 16: 0} {
 		dir, data := m.folder(t, samples)
 		for flag, n := range map[string]int{"--drop-last=false": want, "--drop-last": 0} {
 			o := m.ok(t, dir, "--data", data, "--epochs", "2", "--checkpoint-dir", "none", flag)
-			if got := strings.Count(o.err, "leaves one sample alone"); got != n || strings.Count(o.err, m.lone.Node) != n {
+			if got := strings.Count(o.err, "leaves one sample alone"); got != n || strings.Count(o.err, m.singleValue.Node) != n {
 				t.Errorf("%d samples, %s: told %d times, want %d\n%s", samples, flag, got, n, o.err)
 			}
 		}

@@ -32,8 +32,8 @@ type toy struct {
 	rank                  int
 	lr                    string                     // the option; "" is 0.05
 	sum                   string                     // of the model; "" is "feed"
-	meetings, noise       map[string]string          // of the plan
-	lone                  *abi.Lone                  // of the plan
+	crossSample, noise    map[string]string          // of the plan
+	singleValue           *abi.SingleValueStatistics // of the plan
 	hook                  func(rank int, step int64) // before the gradient of step 1, 2, …
 
 	arena map[string]int
@@ -42,7 +42,7 @@ type toy struct {
 
 // place gives a tensor the next place in the arena.
 func (t *toy) place(name, role, dtype, init string, dims ...int) abi.Tensor {
-	x := abi.Tensor{Name: name, Role: role, DType: dtype, Dims: append([]int{}, dims...), Init: init, Offset: t.size}
+	x := abi.Tensor{Name: name, Role: abi.Role(role), DType: dtype, Dims: append([]int{}, dims...), Init: init, Offset: t.size}
 	x.Bytes = program.ElemSize(dtype) * program.Elems(dims)
 	t.arena[name] = t.size
 	t.size += (x.Bytes + 63) &^ 63
@@ -89,9 +89,9 @@ func (t *toy) program(tb testing.TB) *program.Program {
 	grad.Name, grad.Dims, grad.Bytes = "grad/w", []int{d}, 4*d
 	inputs := []string{"x", "target", "sample_weight"}
 	prog := abi.Program{Package: "toy", Hash: "toy", ArenaBytes: t.size, Tensors: tensors, Funcs: []abi.Func{
-		{Name: program.FuncStep, Inputs: inputs, Results: []abi.Tensor{scalar("loss_sum", bucket.Offset+4*d), scalar("count", bucket.Offset+4*d+4), lr, grad}},
-		{Name: program.FuncEval, Inputs: inputs, Results: []abi.Tensor{scalar("loss_sum", sums.Offset), scalar("count", sums.Offset+4), scalar("correct", sums.Offset+8)}},
-		{Name: program.FuncForward, Inputs: inputs[:1], Results: []abi.Tensor{out}},
+		{Name: abi.FuncStep, Inputs: inputs, Results: []abi.Tensor{scalar("loss_sum", bucket.Offset+4*d), scalar("count", bucket.Offset+4*d+4), lr, grad}},
+		{Name: abi.FuncEval, Inputs: inputs, Results: []abi.Tensor{scalar("loss_sum", sums.Offset), scalar("count", sums.Offset+4), scalar("correct", sums.Offset+8)}},
+		{Name: abi.FuncForward, Inputs: inputs[:1], Results: []abi.Tensor{out}},
 	}}
 	if t.wild != nil {
 		r := &prog.Funcs[0].Results
@@ -101,13 +101,13 @@ func (t *toy) program(tb testing.TB) *program.Program {
 	man := abi.Manifest{Version: abi.Version, Model: "toy.onnx", ModelSum: or(t.sum, "feed"), Ranks: t.dp, RankProgram: make([]int, t.dp),
 		Mesh: []abi.Axis{{Name: "dp", Size: t.dp}}, Options: map[string]string{"lr": "0.05", "dp": fmt.Sprint(t.dp)},
 		Train: abi.Train{Batch: t.batch, RankBatch: rows, DP: t.dp, Microbatches: t.micro, Optimizer: "sgd", LR: 0.05, Weighted: true, Tokens: 1, Metric: "accuracy",
-			Meetings: t.meetings, Noise: t.noise, Lone: t.lone}}
-	p := &program.Program{Funcs: map[string][]program.Call{program.FuncStep: t.stepCalls(rows, bucket), program.FuncEval: t.evalCalls(rows, sums), program.FuncForward: {
+			CrossSample: t.crossSample, Noise: t.noise, SingleValueStatistics: t.singleValue}}
+	p := &program.Program{Funcs: map[string][]program.Call{abi.FuncStep: t.stepCalls(rows, bucket), abi.FuncEval: t.evalCalls(rows, sums), abi.FuncForward: {
 		{Name: "out0 = Dot", Loc: "toy.py:1", Run: func(b unsafe.Pointer, _ []int) int64 { t.forward(b, rows); return -1 },
 			Out: []program.Span{{Offset: out.Offset, Bytes: out.Bytes, DType: "f32", Name: "out0"}}}}}}
 	if t.micro > 1 {
-		prog.Funcs = append(prog.Funcs, abi.Func{Name: program.FuncMicro, Inputs: inputs})
-		p.Funcs[program.FuncMicro] = []program.Call{{Name: "accum = Grad", Loc: "toy.py:2", Run: func(b unsafe.Pointer, _ []int) int64 { t.grads(b, rows, "accum/w"); return -1 }}}
+		prog.Funcs = append(prog.Funcs, abi.Func{Name: abi.FuncMicro, Inputs: inputs})
+		p.Funcs[abi.FuncMicro] = []program.Call{{Name: "accum = Grad", Loc: "toy.py:2", Run: func(b unsafe.Pointer, _ []int) int64 { t.grads(b, rows, "accum/w"); return -1 }}}
 	}
 	man.Programs = []abi.Program{prog}
 	if t.lr == "default" {

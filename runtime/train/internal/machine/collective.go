@@ -14,7 +14,7 @@ var reduceOps = map[string]comm.ReduceOp{"": comm.Sum, "sum": comm.Sum, "max": c
 
 // prepareComm prepares a collective, or a message to or from one rank.
 func (m *Machine) prepareComm(s *Step, c *program.Comm) error {
-	if c.Kind == "shard_slice" {
+	if c.Kind == mesh.ShardSlice {
 		s.do = doSlice
 		return m.prepareSlice(c)
 	}
@@ -28,20 +28,20 @@ func (m *Machine) prepareComm(s *Step, c *program.Comm) error {
 		return fmt.Errorf("BUG: %s cannot combine %s by %q", c.Kind, c.DType, c.Op)
 	}
 	s.dtype, s.op, s.stream = dt, op, g.stream
-	s.site = comm.Site{Collective: c.Kind, Tensor: c.Tensor, Loc: c.Loc}
+	s.site = comm.Site{Collective: string(c.Kind), Tensor: c.Tensor, Loc: c.Loc}
 	to, from := c.Bytes, c.Bytes
 	switch c.Kind {
-	case "all_reduce":
+	case mesh.AllReduce:
 		s.do, from = doReduce, 0
-	case "all_gather":
+	case mesh.AllGather:
 		s.do, from = doGather, c.Bytes/g.Size
-	case "reduce_scatter":
+	case mesh.ReduceScatter:
 		s.do, from = doScatter, c.Bytes*g.Size
-	case "all_to_all":
+	case mesh.AllToAll:
 		s.do = doExchange
-	case "send":
+	case mesh.Send:
 		s.do, to = doSend, 0
-	case "recv":
+	case mesh.Recv:
 		s.do, from = doRecv, 0
 	default:
 		return fmt.Errorf("BUG: there is no collective %q", c.Kind)

@@ -3,7 +3,6 @@ package machine
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
@@ -36,7 +35,7 @@ func (m *Machine) NewFeeder(functions ...*Function) (*Feeder, error) {
 	all := d.Rows * d.Calls
 	var weights []*abi.Tensor
 	for _, t := range d.reads(functions) {
-		if t.Role == "weight" {
+		if t.Role == abi.RoleWeight {
 			weights = append(weights, t)
 		} else {
 			d.Inputs = append(d.Inputs, t)
@@ -95,15 +94,15 @@ func (d *Feeder) bind(functions []*Function) error {
 			r := Read{t, -1}
 			of := name
 			if program.IsWhole(t) {
-				of = strings.TrimPrefix(name, abi.WholePrefix)
+				of = abi.WholeData.Trim(name)
 			}
-			if t.Role != "weight" {
+			if t.Role != abi.RoleWeight {
 				r.input = slices.IndexFunc(d.Inputs, func(in *abi.Tensor) bool { return in.Name == of && (program.IsWhole(t) || in.Role == t.Role) })
 				if program.IsWhole(t) && r.input < 0 && t.DType == "f32" && len(t.Dims) == 1 { // of the sample weights
 					f.Reads = append(f.Reads, r)
 					continue
 				}
-				if r.input < 0 || t.Role != "input" && t.Role != "target" && !program.IsWhole(t) {
+				if r.input < 0 || t.Role != abi.RoleInput && t.Role != abi.RoleTarget && !program.IsWhole(t) {
 					return fmt.Errorf("BUG: @%s reads %q, whose role is %q, from the data", f.Name, name, t.Role)
 				}
 				d.Unread[r.input] = false
@@ -126,7 +125,7 @@ func (d *Feeder) Describe() ([]data.Input, error) {
 		if shape[0] /= d.Rows; shape[0] == 1 {
 			shape = shape[1:]
 		}
-		list = append(list, data.Input{Name: t.Name, DType: t.DType, Shape: shape, Target: t.Role == "target", Ahead: t.Ahead,
+		list = append(list, data.Input{Name: t.Name, DType: t.DType, Shape: shape, Target: t.Role == abi.RoleTarget, Ahead: t.Ahead,
 			BatchDim: d.m.Plan.Train.BatchDims[t.Name]})
 	}
 	if len(list) == 0 {

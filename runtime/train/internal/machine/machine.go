@@ -272,7 +272,7 @@ func (m *Machine) prepareKernel(f *Function, s *Step) error {
 		if s.Word, err = m.GiveWords(1); err != nil {
 			return err
 		}
-		task.Status = m.Behind.Words + 8*s.Word
+		task.Status = m.RuntimeArea.Words + 8*s.Word
 		f.Status = append(f.Status, s)
 	}
 	var err error
@@ -285,8 +285,8 @@ func (m *Machine) prepareKernel(f *Function, s *Step) error {
 // GiveWords gives out n status words, one after the other; first is the number of the first of them.
 func (m *Machine) GiveWords(n int) (first int, err error) {
 	first = m.given
-	if m.given += n; m.given > m.Behind.Limit {
-		return 0, fmt.Errorf("BUG: more than %d status words", m.Behind.Limit)
+	if m.given += n; m.given > m.RuntimeArea.Limit {
+		return 0, fmt.Errorf("BUG: more than %d status words", m.RuntimeArea.Limit)
 	}
 	return first, nil
 }

@@ -26,11 +26,11 @@ func build(t testing.TB, mesh []abi.Axis, rank int, calls []program.Call, copies
 		}
 	}
 	text, err := json.Marshal(abi.Manifest{Version: abi.Version, Ranks: total, Mesh: mesh, Train: abi.Train{Microbatches: 2},
-		Programs: []abi.Program{{ArenaBytes: 4096, Funcs: []abi.Func{{Name: program.FuncStep}}}}})
+		Programs: []abi.Program{{ArenaBytes: 4096, Funcs: []abi.Func{{Name: abi.FuncStep}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program.Program{Plan: text, Funcs: map[string][]program.Call{program.FuncStep: calls}, Copies: map[string][]program.Copy{program.FuncStep: copies}}
+	p := &program.Program{Plan: text, Funcs: map[string][]program.Call{abi.FuncStep: calls}, Copies: map[string][]program.Copy{abi.FuncStep: copies}}
 	x, err := program.Read(p, rank)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestCollectivesAlongAxes(t *testing.T) {
 				for i := range 4 {
 					floats(m, 0, 4)[i] = float32(10*rank + i)
 				}
-				if err := m.Run(m.Funcs[program.FuncStep], 1); err != nil {
+				if err := m.Run(m.Funcs[abi.FuncStep], 1); err != nil {
 					t.Error(err)
 					return
 				}
@@ -126,7 +126,7 @@ func TestOneRankNeedsNoCommunicator(t *testing.T) {
 		t.Fatal(err)
 	}
 	floats(m, 0, 1)[0] = 5
-	if err := m.Run(m.Funcs[program.FuncStep], 0); err != nil || floats(m, 128, 1)[0] != 5 {
+	if err := m.Run(m.Funcs[abi.FuncStep], 0); err != nil || floats(m, 128, 1)[0] != 5 {
 		t.Error(err, floats(m, 128, 1))
 	}
 }

@@ -13,10 +13,10 @@ import (
 
 // Memory is where the arena lies: on a device, which may be this process itself.
 type Memory struct {
-	Dev    device.Device
-	Local  device.Local // Dev, where the arena is in this process's memory; else nil
-	large  int          // bytes of the plan's arena
-	Behind              // what follows the plan's arena; nothing where Local is set
+	Dev         device.Device
+	Local       device.Local // Dev, where the arena is in this process's memory; else nil
+	large       int          // bytes of the plan's arena
+	RuntimeArea              // what follows the plan's arena; nothing where Local is set
 }
 
 // here is the device of programs that name none: the processor that the process is on.
@@ -30,7 +30,7 @@ func OpenMemory(p *program.Program, x *program.Plan, number int, log func(format
 		on = &here
 	}
 	runtime.LockOSThread()
-	where, err = openOn(on, layBehind(x, p), device.Options{Number: number, ArenaBytes: x.Prog.ArenaBytes, Log: log})
+	where, err = openOn(on, layRuntimeArea(x, p), device.Options{Number: number, ArenaBytes: x.Prog.ArenaBytes, Log: log})
 	if err != nil || where.Local != nil {
 		runtime.UnlockOSThread()
 	}
@@ -46,8 +46,8 @@ func OpenMemory(p *program.Program, x *program.Plan, number int, log func(format
 }
 
 // openOn opens a device, with b behind the arena where that is not in this process.
-func openOn(on *program.Device, b Behind, o device.Options) (Memory, error) {
-	o.Behind = b.End - o.ArenaBytes
+func openOn(on *program.Device, b RuntimeArea, o device.Options) (Memory, error) {
+	o.RuntimeBytes = b.End - o.ArenaBytes
 	dev, err := on.Open(&on.Code, o)
 	if err != nil {
 		return Memory{}, err
@@ -56,7 +56,7 @@ func openOn(on *program.Device, b Behind, o device.Options) (Memory, error) {
 	if m.Local, _ = dev.(device.Local); m.Local != nil {
 		return m, nil
 	}
-	m.Behind = b
+	m.RuntimeArea = b
 	words := slices.Repeat(binary.NativeEndian.AppendUint64(nil, NoRow), b.Limit)
 	if err := dev.Put(b.Words, words); err != nil {
 		dev.Close()

@@ -3,7 +3,6 @@ package machine
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
@@ -43,7 +42,7 @@ func (m *Machine) Refused(f *Function, c *program.Call, row int64, micro int, lo
 		t := m.Plan.Tensors[name]
 		i := slices.Index(at, t.Offset) // operands come before sizes, which may look like one
 		n := program.Elems(t.Dims)
-		if row >= int64(n) || t.Role == "weight" {
+		if row >= int64(n) || t.Role == abi.RoleWeight {
 			continue
 		}
 		v, ok := look(t, row)
@@ -54,11 +53,11 @@ func (m *Machine) Refused(f *Function, c *program.Call, row int64, micro int, lo
 			continue
 		}
 		e.Micro = program.PartOf(t, micro)
-		first, e.Input, e.value, e.Sample = i, strings.TrimPrefix(name, abi.WholePrefix), v, int(row)/max(n/max(t.Dims[0], 1), 1)
+		first, e.Input, e.value, e.Sample = i, abi.WholeData.Trim(name), v, int(row)/max(n/max(t.Dims[0], 1), 1)
 	}
 	if e.Input == "" && len(made) == 1 {
 		t := m.Plan.Tensors[made[0]]
-		e.From, e.Micro = strings.TrimPrefix(made[0], abi.WholePrefix), program.PartOf(t, micro)
+		e.From, e.Micro = abi.WholeData.Trim(made[0]), program.PartOf(t, micro)
 		e.value, _ = look(t, row)
 		e.Sample = int(row) / max(program.Elems(t.Dims)/max(t.Dims[0], 1), 1)
 	}

@@ -209,7 +209,7 @@ func (m *Machine) Until(done func() (bool, error)) error {
 // LookAtWords is the error of a call of f that refused an index; nil for none.
 func (m *Machine) LookAtWords(f *Function, micro int) error {
 	for _, s := range f.Status {
-		b, err := m.Stretch(m.Behind.Words+8*s.Word, 8)
+		b, err := m.Stretch(m.RuntimeArea.Words+8*s.Word, 8)
 		if err != nil {
 			return m.Broken(f, s, err)
 		}

@@ -74,10 +74,10 @@ func Moved(a *npz.Array, from, to int) *npz.Array {
 // Meets tells which node makes samples of a function depend on one another, so that what fills up a batch would count; "" where
 // none does, and a batch that is not full is filled up.
 func (x *Plan) Meets(function string) string {
-	if m := x.Train.Meetings[function]; m != "" {
+	if m := x.Train.CrossSample[function]; m != "" {
 		return m
 	}
-	if !x.Train.Weighted && function != FuncForward {
+	if !x.Train.Weighted && function != abi.FuncForward {
 		return "the model's loss has no weights of samples"
 	}
 	return ""

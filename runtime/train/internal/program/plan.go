@@ -32,9 +32,6 @@ type Plan struct {
 	homes   map[string]int         // first stage that has each saved tensor, by name; made by stageOf
 }
 
-// StageAxis is the mesh axis of the stages of a pipeline.
-const StageAxis = "pp"
-
 // Read decodes and checks the manifest of a program for a rank.
 func Read(p *Program, rank int) (*Plan, error) {
 	x := &Plan{Rank: rank, Tensors: map[string]*abi.Tensor{}, Funcs: map[string]*abi.Func{}}
@@ -49,9 +46,7 @@ func Read(p *Program, rank int) (*Plan, error) {
 	}
 	x.Ranks, x.Train.DP = max(x.Ranks, 1), max(x.Train.DP, 1)
 	x.Train.Microbatches, x.Train.Tokens = max(x.Train.Microbatches, 1), max(x.Train.Tokens, 1)
-	for _, a := range x.Mesh {
-		x.Grid.Axes = append(x.Grid.Axes, mesh.Axis{Name: a.Name, Size: a.Size})
-	}
+	x.Grid.Axes = x.Mesh
 	if x.Grid.Ranks() != x.Ranks {
 		return nil, fmt.Errorf("BUG: mesh %s has %d ranks, but the plan has %d", x.Grid, x.Grid.Ranks(), x.Ranks)
 	}
@@ -124,7 +119,7 @@ func (x *Plan) Parameters() int {
 	n, seen := 0, map[string]bool{}
 	for _, p := range x.StagePrograms() {
 		for i := range p.Tensors {
-			if t := &p.Tensors[i]; t.Role == "param" && !seen[t.Name] {
+			if t := &p.Tensors[i]; t.Role == abi.RoleParam && !seen[t.Name] {
 				seen[t.Name] = true
 				n += Elems(x.Whole(t))
 			}
@@ -139,10 +134,10 @@ func (x *Plan) Pairs() ([][2]int, error) {
 	for k, p := range x.StagePrograms() {
 		for i := range p.Collectives {
 			c := &p.Collectives[i]
-			if c.Kind != "send" && c.Kind != "recv" {
+			if !c.Kind.Message() {
 				continue
 			}
-			if c.Axis != StageAxis || c.Peer == k || c.Peer < 0 || c.Peer >= x.Grid.Size(StageAxis) {
+			if c.Axis != mesh.PipelineAxis || c.Peer == k || c.Peer < 0 || c.Peer >= x.Grid.Size(mesh.PipelineAxis) {
 				return nil, fmt.Errorf("BUG: stage %d has a %s with rank %d on axis %s of mesh %s, which has no such rank", k, c.Kind, c.Peer, c.Axis, x.Grid)
 			}
 			if pair := [2]int{min(k, c.Peer), max(k, c.Peer)}; !slices.Contains(list, pair) {
@@ -174,7 +169,7 @@ func Elems(dims []int) int {
 }
 
 // DP is this rank's data-parallel coordinate.
-func (x *Plan) DP() int { return x.Grid.Coord(x.Rank, "dp") }
+func (x *Plan) DP() int { return x.Grid.Coord(x.Rank, mesh.DataAxis) }
 
 // axes lists the mesh axes that split dim d of t, outermost first.
 func axes(t *abi.Tensor, d int) []string {
@@ -232,10 +227,10 @@ func (x *Plan) Owner(t *abi.Tensor) bool {
 	for d := range t.Dims {
 		split = append(split, axes(t, d)...)
 	}
-	split = append(split, t.Own...)
+	split = append(split, t.PerRank...)
 	for _, a := range x.Grid.Axes {
 		first := 0
-		if a.Name == StageAxis {
+		if a.Name == mesh.PipelineAxis {
 			first = x.stageOf(t.Name)
 		}
 		if a.Name != mesh.TimeAxis && !slices.Contains(split, a.Name) && x.Grid.Coord(x.Rank, a.Name) != first {
@@ -245,10 +240,10 @@ func (x *Plan) Owner(t *abi.Tensor) bool {
 	return true
 }
 
-// Owners is how many ranks have contents of their own for t, and which of them this one is; 1 and 0 for most tensors.
-func (x *Plan) Owners(t *abi.Tensor) (n, k int) {
+// Entries is how many ranks have contents of their own for t, and which of them this one is; 1 and 0 for most tensors.
+func (x *Plan) Entries(t *abi.Tensor) (n, k int) {
 	n = 1
-	for _, axis := range t.Own {
+	for _, axis := range t.PerRank {
 		if axis == mesh.TimeAxis {
 			continue
 		}
@@ -259,35 +254,31 @@ func (x *Plan) Owners(t *abi.Tensor) (n, k int) {
 
 // Kept is the dims that t has in a checkpoint.
 func (x *Plan) Kept(t *abi.Tensor) []int {
-	n, _ := x.Owners(t)
+	n, _ := x.Entries(t)
 	return Entry(t, n, x.InFiles(t))
 }
 
 // Entry puts n in front of dims when ranks have contents of their own for t.
 func Entry(t *abi.Tensor, n int, dims []int) []int {
-	if len(t.Own) == 0 {
+	if len(t.PerRank) == 0 {
 		return dims
 	}
 	return append([]int{n}, dims...)
 }
 
-// accumulator begins the names of state that only lives within a step, summing micro-batches: it is zeros between
-// steps, so it is not saved.
-const accumulator = "accum/"
-
 // Saved reports whether a tensor is part of a checkpoint.
 func Saved(t *abi.Tensor) bool {
 	switch t.Role {
-	case "param", "buffer":
+	case abi.RoleParam, abi.RoleBuffer:
 		return !t.Frozen
-	case "state":
-		return !strings.HasPrefix(t.Name, accumulator)
+	case abi.RoleState:
+		return !abi.Accum.Has(t.Name)
 	}
 	return false
 }
 
 // IsWhole reports whether t has the data of all micro-batches.
-func IsWhole(t *abi.Tensor) bool { return t.Role == "whole" }
+func IsWhole(t *abi.Tensor) bool { return t.Role == abi.RoleWhole }
 
 // PartOf is which part of t micro-batch micro reads: all of them the same of what is whole.
 func PartOf(t *abi.Tensor, micro int) int {

@@ -46,13 +46,3 @@ func Place(loc string) string {
 	}
 	return loc
 }
-
-// Names of the functions of a program.
-const (
-	FuncMicro   = "micro"   // one micro-batch, accumulating
-	FuncStep    = "step"    // the last micro-batch, the collectives and the update
-	FuncEval    = "eval"    // loss_sum, count and correct of a batch, nothing updated
-	FuncForward = "forward" // the model's outputs
-	FuncLocal   = "local"   // step of local SGD, when step is that of plain data parallelism
-	FuncAverage = "average" // makes parameters the mean over the data-parallel ranks
-)

@@ -31,8 +31,8 @@ func (x *Plan) schedule() error {
 				x.Train.Microbatches, p.Slots)
 		}
 	}
-	if n := len(p.Actions); n > 0 && p.Actions[n-1].Func != FuncStep {
-		return fmt.Errorf("BUG: the schedule ends with @%s, not with @%s", p.Actions[n-1].Func, FuncStep)
+	if n := len(p.Actions); n > 0 && p.Actions[n-1].Func != abi.FuncStep {
+		return fmt.Errorf("BUG: the schedule ends with @%s, not with @%s", p.Actions[n-1].Func, abi.FuncStep)
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/distributed/mesh"
 	"github.com/gtc-compiler/gtc/runtime/device"
-	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 )
 
 var stateSite = comm.Site{Tensor: "devices", Collective: "agreement on how devices talk"}
@@ -51,7 +51,7 @@ func (j *Job) OnDevices(net *Network, dev device.Device) error {
 			}
 		}
 	}
-	here := j.Plan.Grid.Coord(j.Plan.Rank, program.StageAxis)
+	here := j.Plan.Grid.Coord(j.Plan.Rank, mesh.PipelineAxis)
 	for _, p := range slices.SortedFunc(maps.Keys(net.Pairs), func(a, b Peer) int { return a.Coord - b.Coord }) {
 		up, err := backend.Open(net.Pairs[p], dev.Bind)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
 	"github.com/gtc-compiler/gtc/distributed/mesh"
-	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 )
 
 // Network is what a rank reaches others by.
@@ -43,16 +42,16 @@ func (j *Job) Network() (Network, error) {
 	if err != nil {
 		return net, err
 	}
-	stages, here := j.Plan.Grid.Group(j.Plan.Rank, program.StageAxis), j.Plan.Grid.Coord(j.Plan.Rank, program.StageAxis)
+	stages, here := j.Plan.Grid.Group(j.Plan.Rank, mesh.PipelineAxis), j.Plan.Grid.Coord(j.Plan.Rank, mesh.PipelineAxis)
 	for _, p := range pairs { // in the same order everywhere, or ranks would wait for each other
 		if here != p[0] && here != p[1] {
 			continue
 		}
-		c, err := j.sub(fmt.Sprintf("%s %d-%d", program.StageAxis, p[0], p[1]), []int{stages[p[0]], stages[p[1]]})
+		c, err := j.sub(fmt.Sprintf("%s %d-%d", mesh.PipelineAxis, p[0], p[1]), []int{stages[p[0]], stages[p[1]]})
 		if err != nil {
 			return net, err
 		}
-		net.Pairs[Peer{program.StageAxis, p[0] + p[1] - here}] = c
+		net.Pairs[Peer{mesh.PipelineAxis, p[0] + p[1] - here}] = c
 	}
 	return net, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/internal/trace"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
@@ -156,10 +157,10 @@ func (w *Watcher) HashStep(m *machine.Machine, step int64, loss float64) error {
 	if w == nil || w.Hash == 0 {
 		return nil
 	}
-	sums := map[string]uint32{}
+	sums := map[abi.Role]uint32{}
 	for i := range m.Plan.Prog.Tensors {
 		t := &m.Plan.Prog.Tensors[i]
-		if t.Role == "param" || t.Role == "buffer" || t.Role == "state" {
+		if t.Role == abi.RoleParam || t.Role == abi.RoleBuffer || t.Role == abi.RoleState {
 			b, err := m.Contents(t)
 			if err != nil {
 				return err
@@ -168,7 +169,7 @@ func (w *Watcher) HashStep(m *machine.Machine, step int64, loss float64) error {
 		}
 	}
 	fmt.Fprintf(w.Out, "hash rank %d step %d loss %016x param %08x buffer %08x state %08x\n", w.rank, step,
-		math.Float64bits(loss), sums["param"], sums["buffer"], sums["state"])
+		math.Float64bits(loss), sums[abi.RoleParam], sums[abi.RoleBuffer], sums[abi.RoleState])
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/ops"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 var randomRows = []walk.Row{
@@ -22,10 +23,6 @@ var randomRows = []walk.Row{
 	{Op: "Dropout", Since: 12, Min: 1, Max: 3, Rule: importDropout},
 }
 
-// NoiseSeed names the state, i64[] of 0 to 2^31-1, that tells apart the random numbers of runs of one program. A run sets it before
-// its first step.
-const NoiseSeed = "noise_seed"
-
 // noiseStream is the hash function of steps that makes counters of runs differ; streams of nodes are below.
 const noiseStream = 1 << 43
 
@@ -37,8 +34,8 @@ func noise(w *walk.Walker, n *model.Node) (counter *ir.Value, stream int) {
 		root = root.Outer
 	}
 	if root.Counter == nil {
-		step := w.B.Param("step", ir.T(dtype.I64), ir.State)
-		seed := w.B.Param(NoiseSeed, ir.T(dtype.I64), ir.State)
+		step := w.B.Param(abi.StepCount, ir.T(dtype.I64), ir.State)
+		seed := w.B.Param(abi.NoiseSeed, ir.T(dtype.I64), ir.State)
 		// With seed 0 the counter is the step. Others' are no shifts of it, so that no run has the numbers of another's later steps.
 		apart := ops.Mul(w.B, seed, ops.RandBits(w.B, step, noiseStream))
 		root.Counter = w.B.Rename(ops.Add(w.B, step, apart), "noise_counter")

@@ -13,7 +13,7 @@ import (
 )
 
 // What each rank has for itself: the errors of gradient compression, and the optimizer state of local SGD. A checkpoint
-// holds such a tensor with a dim in front, an entry for each rank along abi.Tensor.Own.
+// holds such a tensor with a dim in front, an entry for each rank along abi.Tensor.PerRank.
 
 // readEntry reads this rank's part of x, or of entry k of it when the checkpoint has entries.
 func (s *session) readEntry(c *ckpt.Checkpoint, x *abi.Tensor, k int, entries bool, into []byte) error {
@@ -31,9 +31,9 @@ func (s *session) readEntry(c *ckpt.Checkpoint, x *abi.Tensor, k int, entries bo
 	return nil
 }
 
-// readOwn reads a tensor that this run or the one that saved it keeps for each rank, when their numbers differ. It reports
+// readPerRank reads a tensor that this run or the one that saved it keeps for each rank, when their numbers differ. It reports
 // false when the shapes do not fit at all; note says what became of the contents.
-func (s *session) readOwn(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tensor) (done bool, note string, err error) {
+func (s *session) readPerRank(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tensor) (done bool, note string, err error) {
 	whole := s.Plan.InFiles(x)
 	single := slices.Equal(have.Shape, whole)
 	each := len(have.Shape) == len(whole)+1 && slices.Equal(have.Shape[1:], whole)
@@ -42,7 +42,7 @@ func (s *session) readOwn(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tensor) (
 		return true, "start anew", nil // zeros: what was left out is lost
 	case have.DType != x.DType:
 		return false, "", nil
-	case single && len(x.Own) > 0:
+	case single && len(x.PerRank) > 0:
 		return true, "begin as one for all ranks", s.m.Fill(x, func(b []byte) error { return s.readEntry(c, x, 0, false, b) })
 	case !each || x.DType != "f32":
 		return false, "", nil
@@ -59,7 +59,7 @@ func (s *session) readOwn(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tensor) (
 	}
 	by, note := float64(entries), "are averaged"
 	if x.Merge == abi.MergeSum { // the new ranks hold together what the old ones did
-		n, _ := s.Plan.Owners(x)
+		n, _ := s.Plan.Entries(x)
 		by, note = float64(n), "are added up and dealt out"
 	}
 	err = s.m.Fill(x, func(out []byte) error {
@@ -87,12 +87,12 @@ func (t *trainer) prepareLocal() error {
 	if l.period == 0 {
 		return nil
 	}
-	if l.average = t.m.Funcs[program.FuncAverage]; l.average == nil {
-		return fmt.Errorf("BUG: local SGD needs @%s, which the program does not have", program.FuncAverage)
+	if l.average = t.m.Funcs[abi.FuncAverage]; l.average == nil {
+		return fmt.Errorf("BUG: local SGD needs @%s, which the program does not have", abi.FuncAverage)
 	}
 	if l.after > 0 {
-		if l.local = t.m.Funcs[program.FuncLocal]; l.local == nil {
-			return fmt.Errorf("BUG: local SGD after %d steps needs @%s, which the program does not have", l.after, program.FuncLocal)
+		if l.local = t.m.Funcs[abi.FuncLocal]; l.local == nil {
+			return fmt.Errorf("BUG: local SGD after %d steps needs @%s, which the program does not have", l.after, abi.FuncLocal)
 		}
 	}
 	return nil

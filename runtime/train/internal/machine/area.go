@@ -12,8 +12,8 @@ import (
 // run-time needs for itself: the status words of calls that may refuse an index, the results of a step, and the batch that comes
 // next.
 
-// Behind is the layout of what follows the plan's arena. Offsets are bytes from the arena's start.
-type Behind struct {
+// RuntimeArea is the layout of what follows the plan's arena. Offsets are bytes from the arena's start.
+type RuntimeArea struct {
 	Words   int                 // offset of the status words, eight bytes each
 	Limit   int                 // number of status words
 	Results int                 // offset of what a step gives, right behind the words; InBlock times eight bytes
@@ -37,9 +37,9 @@ const align = 256
 
 func aligned(n int) int { return (n + align - 1) / align * align }
 
-// layBehind makes room behind the arena of x for what p needs.
-func layBehind(x *program.Plan, p *program.Program) Behind {
-	b := Behind{Inbox: map[*abi.Tensor]int{}, Words: aligned(x.Prog.ArenaBytes)}
+// layRuntimeArea makes room behind the arena of x for what p needs.
+func layRuntimeArea(x *program.Plan, p *program.Program) RuntimeArea {
+	b := RuntimeArea{Inbox: map[*abi.Tensor]int{}, Words: aligned(x.Prog.ArenaBytes)}
 	count := map[string]int{} // of a function
 	for name, calls := range p.Funcs {
 		for i := range calls {
@@ -53,7 +53,7 @@ func layBehind(x *program.Plan, p *program.Program) Behind {
 		b.Limit += count[a.Func]
 	}
 	if x.Prog.Actions == nil && x.Train.Microbatches > 1 {
-		b.Limit += x.Train.Microbatches*count[program.FuncMicro] + max(count[program.FuncStep], count[program.FuncLocal])
+		b.Limit += x.Train.Microbatches*count[abi.FuncMicro] + max(count[abi.FuncStep], count[abi.FuncLocal])
 	}
 	b.Results = b.Words + 8*b.Limit
 	b.End = aligned(b.Results + 8*InBlock)
@@ -62,12 +62,12 @@ func layBehind(x *program.Plan, p *program.Program) Behind {
 }
 
 // layInbox makes room for a batch.
-func layInbox(x *program.Plan, b *Behind) {
+func layInbox(x *program.Plan, b *RuntimeArea) {
 	var list []*abi.Tensor
 	start, most := b.End, 1
 	for i := range x.Prog.Tensors {
 		t := &x.Prog.Tensors[i]
-		if t.Role != "input" && t.Role != "target" && t.Role != "weight" && !program.IsWhole(t) {
+		if t.Role != abi.RoleInput && t.Role != abi.RoleTarget && t.Role != abi.RoleWeight && !program.IsWhole(t) {
 			continue
 		}
 		n := program.PartOf(t, x.Train.Microbatches-1) + 1

@@ -73,7 +73,7 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 		x := &abi.Tensor{Name: v.name, DType: "f32", Dims: []int{3}, Bytes: 12, Merge: v.merge}
 		s := &session{Job: ranks.Job{Plan: &program.Plan{Rank: max(v.ranks-1, 0)}}, m: &machine.Machine{Memory: where}}
 		if v.ranks > 0 {
-			x.Own = []string{"dp"}
+			x.PerRank = []string{"dp"}
 			s.Plan.Grid = mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: v.ranks}}}
 		}
 		clear(where.Local.Bytes(x.Offset, x.Bytes))
@@ -81,18 +81,18 @@ func TestOwnStateOnOtherRanks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		done, note, err := s.readOwn(c, x, have)
+		done, note, err := s.readPerRank(c, x, have)
 		if !done || note == "" || err != nil || !slices.Equal(where.Local.Bytes(x.Offset, x.Bytes), encodeF32(v.want...)) {
 			t.Errorf("%s for %d ranks: %v, %q, %v; got %v, want %v", v.name, v.ranks, done, note, err, where.Local.Bytes(x.Offset, x.Bytes), encodeF32(v.want...))
 		}
 	}
-	bad := &abi.Tensor{Name: "optim/momentum/w", DType: "f32", Dims: []int{4}, Bytes: 16, Own: []string{"dp"}, Merge: abi.MergeMean}
+	bad := &abi.Tensor{Name: "optim/momentum/w", DType: "f32", Dims: []int{4}, Bytes: 16, PerRank: []string{"dp"}, Merge: abi.MergeMean}
 	s := &session{Job: ranks.Job{Plan: &program.Plan{Grid: mesh.Mesh{Axes: []mesh.Axis{{Name: "dp", Size: 4}}}}}, m: &machine.Machine{Memory: where}}
 	have, err := c.Tensor(bad.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done, _, err := s.readOwn(c, bad, have); done || err != nil {
+	if done, _, err := s.readPerRank(c, bad, have); done || err != nil {
 		t.Errorf("another shape is taken: %v, %v", done, err)
 	}
 }
@@ -114,13 +114,13 @@ func TestAverageComesAfterTheReport(t *testing.T) {
 			}
 			man.Train.LocalPeriod = 4
 			for i := range man.Programs {
-				man.Programs[i].Funcs = append(man.Programs[i].Funcs, abi.Func{Name: program.FuncAverage})
+				man.Programs[i].Funcs = append(man.Programs[i].Funcs, abi.Func{Name: abi.FuncAverage})
 			}
 			var err error
 			if p.Plan, err = json.Marshal(man); err != nil {
 				t.Fatal(err)
 			}
-			p.Funcs[program.FuncAverage] = []program.Call{{Name: "w.next = Mean", Run: func(b unsafe.Pointer, _ []int) int64 { // gradients were shared: w is the same
+			p.Funcs[abi.FuncAverage] = []program.Call{{Name: "w.next = Mean", Run: func(b unsafe.Pointer, _ []int) int64 { // gradients were shared: w is the same
 				for _, name := range []string{"bucket", "lr", "sums"} {
 					one.f32(b, name, 1)[0] = 1e6
 				}
