@@ -31,8 +31,13 @@ func (processes) run(ranks int, o options) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer ln.Close()
+	socket, err := ln.(*net.TCPListener).File() // rank 0 inherits it: nobody can take the port in between
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
 	port := ln.Addr().(*net.TCPAddr).Port
-	ln.Close()
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -46,6 +51,7 @@ func (processes) run(ranks int, o options) ([]float64, error) {
 		c.Stderr = os.Stderr
 		if r == 0 {
 			c.Stdout = &out
+			c.ExtraFiles, c.Env = []*os.File{socket}, append(c.Env, "GTC_LISTEN_FD=3")
 		}
 		if err := c.Start(); err != nil {
 			return nil, err

@@ -22,7 +22,7 @@ func refused(t *testing.T, optOf func(r int) Options, want ...[]string) {
 			o.ConnectTimeout = time.Second // rank 0 waits for a better rank 1
 		}
 		return o
-	}, freePort(t))
+	}, meet(t, loopback))
 	abandon(cs)
 	for r, parts := range want {
 		if errs[r] == nil {
@@ -107,11 +107,11 @@ func (c *tapped) Read(b []byte) (int, error) {
 
 // TestStranger sends rubbish to rank 0 while the ranks meet.
 func TestStranger(t *testing.T) {
-	port := freePort(t)
+	m := meet(t, loopback)
 	cs, errs := openAll(2, func(r int) Options {
 		if r == 1 {
 			for _, junk := range []string{"GET / HTTP/1.0\r\n\r\n", "\xff\xff\xff\xff", "\x02\x00\x00\x00{}", ""} {
-				conn, err := DialFor(fmt.Sprint("127.0.0.1:", port), time.Now().Add(5*time.Second))
+				conn, err := DialFor(fmt.Sprint("127.0.0.1:", m.Port), time.Now().Add(5*time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,7 +120,7 @@ func TestStranger(t *testing.T) {
 			}
 		}
 		return Options{}
-	}, port)
+	}, m)
 	for r, err := range errs {
 		if err != nil {
 			t.Fatalf("rank %d: %v", r, err)
@@ -130,12 +130,16 @@ func TestStranger(t *testing.T) {
 }
 
 func TestMissingRank(t *testing.T) {
-	port := freePort(t)
-	_, err := Connect(Options{Rank: 0, World: 3, Addr: "127.0.0.1", Port: port, ConnectTimeout: 100 * time.Millisecond})
+	m := meet(t, loopback)
+	fd, err := m.FD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Connect(Options{Rank: 0, World: 3, Addr: "127.0.0.1", Port: m.Port, ListenFD: fd, ConnectTimeout: 100 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "ranks 1, 2 did not join") {
 		t.Error(err)
 	}
-	_, err = Connect(Options{Rank: 1, World: 3, Addr: "127.0.0.1", Port: port, ConnectTimeout: 100 * time.Millisecond})
+	_, err = Connect(Options{Rank: 1, World: 3, Addr: "127.0.0.1", Port: m.Port, ConnectTimeout: 100 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "cannot reach rank 0") {
 		t.Error(err)
 	}

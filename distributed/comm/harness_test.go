@@ -14,14 +14,17 @@ import (
 // kinds are the backends under test; "mem" is the reference.
 var kinds = []string{"mem", "shm", "tcp"}
 
-// freePort is a loopback port for ranks to meet at.
-func freePort(t testing.TB) int {
+// loopback is where most tests' ranks meet.
+const loopback = "127.0.0.1"
+
+// meet opens the socket on which the ranks of a test meet, as commtest.Listen.
+func meet(t testing.TB, host string) *commtest.Rendezvous {
 	t.Helper()
-	port, err := commtest.Port()
+	m, err := commtest.Listen(host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return port
+	return m
 }
 
 // open makes n connected ranks in this process.
@@ -30,11 +33,15 @@ func open(t testing.TB, kind string, n int, opt Options) []Communicator {
 	if kind == "mem" {
 		return InProcessWith(n, opt)
 	}
+	host := loopback
+	if opt.Addr != "" {
+		host = ""
+	}
 	cs, errs := openAll(n, func(r int) Options {
 		o := opt
 		o.Transport = kind
 		return o
-	}, freePort(t))
+	}, meet(t, host))
 	for r, err := range errs {
 		if err != nil {
 			t.Fatalf("rank %d: %v", r, err)
@@ -43,12 +50,21 @@ func open(t testing.TB, kind string, n int, opt Options) []Communicator {
 	return cs
 }
 
-func openAll(n int, optOf func(r int) Options, port int) ([]Communicator, []error) {
+// openAll has n ranks of this process meet at m, which it uses up.
+func openAll(n int, optOf func(r int) Options, m *commtest.Rendezvous) ([]Communicator, []error) {
 	cs, errs := make([]Communicator, n), make([]error, n)
+	fd, err := m.FD()
+	if err != nil {
+		errs[0] = err
+		return cs, errs
+	}
 	var wg sync.WaitGroup
 	for r := range n {
 		o := optOf(r)
-		o.Rank, o.Port = r, port
+		o.Rank, o.Port = r, m.Port
+		if r == 0 {
+			o.ListenFD = fd
+		}
 		if o.World == 0 {
 			o.World = n
 		}

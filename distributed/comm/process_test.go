@@ -123,13 +123,17 @@ type rankProc struct {
 // ready, in mode "loop".
 func startRanks(t testing.TB, n int, mode string, env ...string) []*rankProc {
 	t.Helper()
-	port := freePort(t)
+	m := meet(t, loopback)
+	defer m.File.Close()
 	procs := make([]*rankProc, n)
 	for r := range procs {
 		p := &rankProc{cmd: exec.Command(os.Args[0]), ready: make(chan bool, 1), end: make(chan error, 1)}
 		p.cmd.Env = append(os.Environ(), "GTC_COMM_TEST_RANK="+mode, "MASTER_ADDR=127.0.0.1",
-			fmt.Sprint("MASTER_PORT=", port), fmt.Sprint("RANK=", r), fmt.Sprint("WORLD_SIZE=", n), fmt.Sprint("LOCAL_RANK=", r))
+			fmt.Sprint("MASTER_PORT=", m.Port), fmt.Sprint("RANK=", r), fmt.Sprint("WORLD_SIZE=", n), fmt.Sprint("LOCAL_RANK=", r))
 		p.cmd.Env = append(p.cmd.Env, env...)
+		if r == 0 {
+			p.cmd.ExtraFiles, p.cmd.Env = []*os.File{m.File}, append(p.cmd.Env, "GTC_LISTEN_FD=3")
+		}
 		p.cmd.Stderr = &p.stderr
 		out, err := p.cmd.StdoutPipe()
 		if err != nil {

@@ -79,10 +79,11 @@ func (s *syncBuffer) String() string {
 // start starts all ranks of a folder, the way a launcher does, with one thread each. They end with the test.
 func start(t testing.TB, dir string, ranks int, args ...string) *job {
 	t.Helper()
-	port, err := commtest.Port()
+	m, err := commtest.Listen("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer m.File.Close()
 	j := &job{t: t, out: make(chan event), quit: make(chan struct{})}
 	t.Cleanup(func() {
 		close(j.quit)
@@ -99,7 +100,7 @@ func start(t testing.TB, dir string, ranks int, args ...string) *job {
 		c := exec.Command(bin, args...)
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		c.Env = append(os.Environ(), fmt.Sprint("RANK=", r), fmt.Sprint("LOCAL_RANK=", r), fmt.Sprint("WORLD_SIZE=", ranks),
-			fmt.Sprint("LOCAL_WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", port), "OMP_NUM_THREADS=1")
+			fmt.Sprint("LOCAL_WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", m.Port), "OMP_NUM_THREADS=1")
 		e := &syncBuffer{}
 		c.Stderr = e
 		j.errs = append(j.errs, e)
@@ -107,6 +108,7 @@ func start(t testing.TB, dir string, ranks int, args ...string) *job {
 		j.ended = append(j.ended, done)
 		read := make(chan struct{})
 		if r == 0 {
+			c.ExtraFiles, c.Env = []*os.File{m.File}, append(c.Env, "GTC_LISTEN_FD=3")
 			pipe, err := c.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -52,13 +52,21 @@ func testMain(m *testing.M) int {
 // ranks connects n ranks of this process.
 func ranks(t *testing.T, n int, timeout time.Duration) []comm.Communicator {
 	t.Helper()
-	port, err := commtest.Port()
+	m, err := commtest.Listen("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := m.FD()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cs := make([]comm.Communicator, n)
 	errs := each(n, func(r int) (err error) {
-		cs[r], err = comm.Connect(comm.Options{Rank: r, LocalRank: r, World: n, Port: port, Transport: "nccl", Plan: "p", Timeout: timeout})
+		o := comm.Options{Rank: r, LocalRank: r, World: n, Port: m.Port, Transport: "nccl", Plan: "p", Timeout: timeout}
+		if r == 0 {
+			o.ListenFD = fd
+		}
+		cs[r], err = comm.Connect(o)
 		return err
 	})
 	for r, err := range errs {
