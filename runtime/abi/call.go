@@ -13,23 +13,25 @@ import (
 // Call is one step of a function: a kernel on this rank, or a collective among ranks.
 type Call struct {
 	Name string `print:"always"` // the value it makes and the kernel, such as "h = k17" or "h = Gemm"
-	Loc  string // where the model says so: "/0/Gemm" model.py:41
-	// Wait lists the calls (by position) whose collectives must be over before this one runs.
+	Loc  string // where the model says so: "/0/Gemm" model.py:41; "" when nothing is known
+	// Wait lists calls with a Comm, by their position in the function, whose collectives must have ended before this one runs.
 	Wait []int
-	// Comm, when set, is a collective that starts here and runs beside later calls.
+	// Comm is a collective that starts here and runs beside later calls; nil for a kernel.
 	Comm *Comm
-	// What runs on a device: kernels one after the other, or what a library may do in their place.
+	// What a call of a program for a device runs, one of the three: kernels one after the other, or a product or convolution that a
+	// library may do. All are nil in a program for the CPU.
 	Launches    []Launch
 	Product     *Product
 	Convolution *Convolution
-	// Run launches the kernel on the arena at b, with At. It returns -1, or the first row whose index was out of range.
+	// Run, in a program for the CPU, runs the kernel on the arena that begins at b, with At. It returns -1, or the number of the first
+	// row (of its index operand) whose index was out of range. Nil for collectives and on devices.
 	Run func(b unsafe.Pointer, at []int) int64
-	// At holds the offsets of operands in the arena, bytes, then sizes: what tells calls of one kernel apart.
+	// At holds what differs between calls of one kernel: first the operands, as bytes from the start of the arena, then sizes.
 	At []int
-	// Ptrs is how many of At are offsets, in a program with a stash. Those within slot 0 of it move to the slot that an action
-	// works on.
+	// Ptrs is how many of At, from its beginning on, are offsets, in a program with a stash (else 0): those within slot 0 of the stash
+	// are moved to the slot that an action works on.
 	Ptrs int
-	// Out is what it writes, for GTC_NAN and GTC_HASH.
+	// Out lists the places that it writes, for GTC_NAN and GTC_HASH.
 	Out []Span `print:"always"`
 }
 
@@ -38,32 +40,32 @@ type Comm struct {
 	Kind   mesh.Collective `print:"always"`
 	Axis   string          `print:"always"` // mesh axis, such as dp
 	Op     string          `print:"always"` // sum, max, …
-	DType  string          `print:"always"`
-	Offset int             `print:"always"` // in place for all_reduce; destination for the others
-	Bytes  int             `print:"always"`
-	Source int             `print:"always"` // source offset of all_gather and reduce_scatter
-	Tensor string          `print:"always"` // the tensors, for errors
-	Loc    string          `print:"always"`
+	DType  string          `print:"always"` // an abi name, such as f32
+	Offset int             `print:"always"` // of its first result, bytes from the start of the arena
+	Bytes  int             `print:"always"` // of its results, from Offset to the end of the last; of a send, of what it sends
+	Source int             `print:"always"` // of its first operand, bytes from the start of the arena; an all_reduce reads at Offset instead
+	Tensor string          `print:"always"` // names of the tensors, joined by a comma, for errors
+	Loc    string          `print:"always"` // node and source line of the model, for errors
 	Peer   int             // coordinate on Axis of the other side of a send or recv
 	Stays  bool            // what a send sends is overwritten by nothing but the same function on the same slot of the stash
 	Outer  int             // shard_slice: number of slices to take, each Bytes/Outer long, Stride bytes apart in the source
-	Stride int
-	Before []Copy // copies of operands that could not be made in place
+	Stride int             // of shard_slice: bytes from one slice to the next in the source
+	Before []Copy          // copies of operands that could not be made in place
 }
 
 // Copy moves Bytes from one arena offset to another.
 type Copy struct {
-	From  int `print:"always"`
-	To    int `print:"always"`
-	Bytes int `print:"always"`
+	From  int `print:"always"` // bytes from the start of the arena
+	To    int `print:"always"` // bytes from the start of the arena
+	Bytes int `print:"always"` // how many are copied
 }
 
 // Span is a stretch of the arena that holds elements of one type.
 type Span struct {
-	Offset int    `print:"always"`
-	Bytes  int    `print:"always"`
+	Offset int    `print:"always"` // bytes from the start of the arena
+	Bytes  int    `print:"always"` // its size
 	DType  string `print:"always"` // an abi name, such as "f32"
-	Name   string `print:"always"` // the tensor
+	Name   string `print:"always"` // the tensor that lies there
 }
 
 // Kernel reports whether a call is no collective.
