@@ -39,6 +39,15 @@ type bySizes struct {
 	grows   map[int][][]bool // of each result, which dims do
 }
 
+// sizeError says of which op it is not known what it is for fewer samples.
+type sizeError struct {
+	op   *ir.Op
+	text string
+}
+
+// Error says why.
+func (e *sizeError) Error() string { return e.text }
+
 // sized finds which constants of f, by the place of their op, depend on the size of the batch, and how, from the same model with two and four
 // times the batch (an inverse that is exact for one is for the others, so that algebra has gone the same way). A constant in which more than one
 // number depends on it, or any other fact of an op, is an error that says so: then it is not known what the model is for fewer samples.
@@ -59,11 +68,11 @@ func sized(f, twice, fourfold *ir.Func, batch int) (*bySizes, error) {
 		for k, g := range []*ir.Func{f, twice, fourfold} {
 			other := g.Ops[i]
 			if other.Def != op.Def || len(other.In) != len(op.In) || !sameAttrs(op, other) {
-				return nil, fmt.Errorf("%s depends on the size of the batch", op.Loc)
+				return nil, &sizeError{op, fmt.Sprintf("%s depends on the size of the batch", op.Loc)}
 			}
 			for j, v := range other.In {
 				if places[k][v] != places[0][op.In[j]] {
-					return nil, fmt.Errorf("%s reads other values for a batch of %d", op.Loc, batch<<k)
+					return nil, &sizeError{op, fmt.Sprintf("%s reads other values for a batch of %d", op.Loc, batch<<k)}
 				}
 			}
 			for j, v := range other.Out {
@@ -74,7 +83,7 @@ func sized(f, twice, fourfold *ir.Func, batch int) (*bySizes, error) {
 		for j, v := range op.Out {
 			g, err := growing(op, v, twice.Ops[i].Out[j])
 			if err != nil {
-				return nil, err
+				return nil, &sizeError{op, err.Error()}
 			}
 			out.grows[i] = append(out.grows[i], g)
 		}
@@ -83,7 +92,7 @@ func sized(f, twice, fourfold *ir.Func, batch int) (*bySizes, error) {
 		}
 		d, depends, err := constant(op, twice.Ops[i], fourfold.Ops[i], float64(batch))
 		if err != nil {
-			return nil, err
+			return nil, &sizeError{op, err.Error()}
 		}
 		if depends {
 			out.numbers[i] = d

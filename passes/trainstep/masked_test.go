@@ -166,6 +166,17 @@ func TestNotMasked(t *testing.T) {
 			t.Errorf("%s: the batch is kept", ending)
 		}
 	}
+	// A root of the batch is none of the numbers that are known for fewer samples; and algebra drops a number where it is 1.
+	scaled := `%c = const {value=f32[1,1]({sqrt b})} : f32[1,1] ; %e = expand %c {dims=[B,3]} : f32[B,3] ; %t = mul %s, %e : f32[B,3] ; %o = neg %t : f32[B,3]`
+	if c := train(t, "mse", scaled, 4); !strings.Contains(c.CrossSample["step"], "depends on the size of the batch") {
+		t.Errorf("a root of the batch in a model: %q", c.CrossSample["step"])
+	}
+	dropped := &pass.Context{Module: model(t, `%o = neg %s : f32[B,3]`, 4), Opt: &pass.Options{Loss: "mse"}, Pass: "trainstep",
+		Larger: func(times int) (*ir.Func, error) { return model(t, scaled, 4*times).Func("forward"), nil },
+		Sized:  func(batch int) (*ir.Func, error) { return model(t, scaled, batch).Func("forward"), nil }}
+	if err := Run(dropped); err != nil || !strings.Contains(dropped.CrossSample["eval"], "depends on the size of the batch") {
+		t.Errorf("a number that is 1 in a model: %q, %v", dropped.CrossSample["eval"], err)
+	}
 	both := `%r = reduce_sum %s {dims=[0,1]} : f32[1,1] ; %g = reduce_prod %m {dims=[0,1]} : f32[1,1] ; %q = add %r, %g : f32[1,1] ; %o = reshape %q : f32[]`
 	if c := train(t, "graph", both, 4); !strings.Contains(c.CrossSample["step"], "takes the product") {
 		t.Errorf("the sum, which a mask would close, is told as why: %q", c.CrossSample["step"])

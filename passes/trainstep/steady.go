@@ -1,6 +1,8 @@
 package trainstep
 
 import (
+	"errors"
+	"maps"
 	"math"
 	"slices"
 
@@ -37,11 +39,38 @@ func steady(c *pass.Context, batch int) (*samples.CrossSample, error) {
 			return nil, err
 		}
 		if op := unsteady(at[0], f, places, n, batch); op != nil {
-			return &samples.CrossSample{Op: op, Text: "depends on the size of the batch in another way than by its number of samples"}, nil
+			return &samples.CrossSample{Op: op, Text: byItsSize}, nil
 		}
 	}
 	return nil, nil
 }
+
+// bySizeAlone gives an op whose numbers depend on the size of the batch in a model in which no samples meet; nil where none do. The models are those
+// before any pass, for algebra drops a number that is 1 for one size, and not for another. It is for models of which sized does not tell.
+func bySizeAlone(c *pass.Context, batch int) *samples.CrossSample {
+	var at [3]*ir.Func
+	for i := range at {
+		f, err := c.Sized(batch << i)
+		if err != nil {
+			return nil
+		}
+		f.DCE() // shapes are computed from sizes, and are dims by now
+		at[i] = f
+	}
+	places, err := sized(at[0], at[1], at[2], batch)
+	var told *sizeError
+	switch {
+	case errors.As(err, &told):
+		return &samples.CrossSample{Op: told.op, Text: byItsSize}
+	case err != nil || len(places.numbers) == 0: // other nodes are those of a loop over the samples, which passes make one of
+		return nil
+	}
+	first := slices.Min(slices.Collect(maps.Keys(places.numbers)))
+	return &samples.CrossSample{Op: at[0].Ops[first], Text: byItsSize}
+}
+
+// byItsSize is what an op does whose numbers are not known for fewer samples.
+const byItsSize = "depends on the size of the batch in another way than by its number of samples"
 
 // unsteady is the first op of f that is not for n samples what it should be; nil for none. Dims of 1 are spelled with fewer ops, so that for one
 // sample constants alone are compared, where there are as many.

@@ -79,6 +79,8 @@ func Run(c *pass.Context) (err error) {
 	case better == nil:
 		if why != nil && made.meets() {
 			c.Remark(nil, "what fills a batch up is not masked: %s", why)
+		} else if why != nil {
+			made.crosses = bySizeAlone(c, samples.Reader(fwd).Batch)
 		}
 	case !better.meets() && (better.closed || made.meets()):
 		made = better
