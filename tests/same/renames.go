@@ -23,6 +23,7 @@ var renames = []struct {
 	{regexp.MustCompile(`"lone":`), `"single_value_statistics":`},
 	{regexp.MustCompile(`"own":`), `"per_rank":`},
 	{regexp.MustCompile(`"version": ?1,`), `"version": 2,`},
+	{regexp.MustCompile(`"why": "(\\.|[^"\\])*"`), `"why": ""`}, // prose for readers of gtc explain
 }
 
 // renamed is a generated file by the names of today, its columns as gofmt has them then.
