@@ -38,7 +38,7 @@ func completions(cmd *cobra.Command) {
 		"precision": {"fp32", "bf16", "fp16", "tf32"}, "loss-scale": {"dynamic"}, "target": targets,
 		"arch":    {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", pass.Host},
 		"disable": names, "stop-after": names, "run": names,
-		"format": {"onnx", "safetensors"},
+		"format": {"onnx", "safetensors", "peft"},
 	} {
 		if cmd.Flags().Lookup(flag) != nil {
 			cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
