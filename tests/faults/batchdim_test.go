@@ -16,7 +16,7 @@ var (
 		{file: "gemm_trans_a", layouts: []string{"", "--dp 2", "--dp 3", "--tp 2", "--microbatches 2", "--dp 3 --microbatches 2", "--pp 2 --microbatches 2"},
 			processes: []string{"", "--dp 2", "--microbatches 2"}},
 		{file: "time_attention", flags: []string{"--batch-dim", "x=0"}, layouts: []string{"--microbatches 5"}, refused: "needs all samples of the batch at once",
-			says: []string{"none would meet: --batch-dim x=1"}},
+			says: []string{"if they lay along another dimension than the leading one", "--batch-dim x=1"}},
 		{file: "time_lstm", flags: []string{"--batch-dim", "x=3"}, layouts: []string{""}, refused: `--batch-dim x=3: input "x" is f32[5,4,3], which has no such dimension`},
 		{file: "time_lstm", flags: []string{"--batch-dim", "z=1"}, layouts: []string{""}, refused: "the model has no such input; there are: x"},
 		{file: "columns", flags: []string{"--batch-dim", "x=-1"}, layouts: []string{"--dp 2"}},

@@ -140,7 +140,7 @@ func TestSource(t *testing.T) {
 }
 
 func TestArchs(t *testing.T) {
-	for arch, want := range map[string]string{"sm_75": "need sm_80", "volta": "name chips", "compute_90": "name chips", "sm_999": "compiles for"} {
+	for arch, want := range map[string]string{"sm_75": "need sm_80", "volta": "name chips", "compute_90": "name chips", "sm_999": "compiles only for"} {
 		_, err := New(launch.Options{Chips: []string{arch}})
 		if arch == "sm_999" && err == nil {
 			t.Log("nothing compiles here")
