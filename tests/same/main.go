@@ -5,10 +5,10 @@
 //
 // The one side is the commit of -base, built in a temporary checkout, the other the working tree. Each case is one model in one of
 // eight layouts, in fp32 and bf16, for one target; the two sides take turns (A B A B). Kernels, programs and plans are compared to
-// the byte, apart from the module's own vendored sources and from words that have been given other names (renames.go), and so is the
-// text of a refusal. With -losses folders are built as well, train five steps on the reference's batch, and give the losses and
-// gradients of these steps to the bit. The exit status is 1 when anything differs. At the end stands the ratio of the processor time
-// that compiling took, working tree over base.
+// the byte, apart from the module's own vendored sources and from words that have been given other names (renames.go), and
+// refusals in other words are shown and counted apart. With -losses folders are built as well, train five steps on the reference's
+// batch, and give the losses and gradients of these steps to the bit. The exit status is 1 when anything differs. At the end stands
+// the ratio of the processor time that compiling took, working tree over base.
 package main
 
 import (
@@ -92,7 +92,7 @@ func compare(o options) (bool, error) {
 	if err != nil || len(models) == 0 {
 		return false, fmt.Errorf("there is no model in ../shared/models: %w", errors.Join(err, fs.ErrNotExist))
 	}
-	seen, cases, differ, refused := map[string]bool{}, 0, 0, 0
+	seen, cases, differ, refused, reworded := map[string]bool{}, 0, 0, 0, 0
 	for _, model := range models {
 		family, _, _ := strings.Cut(filepath.Base(model), ".")
 		if !strings.Contains(filepath.Base(model), o.only) || seen[family] && !o.all {
@@ -112,16 +112,23 @@ func compare(o options) (bool, error) {
 			if len(first) == 1 && first[refusal] != nil {
 				refused++
 			}
-			if names := different(first, second); len(names) > 0 {
+			switch names := different(first, second); {
+			case len(names) == 1 && names[0] == refusal && len(first) == len(second):
+				reworded++
+				fmt.Printf("refused  %s %s in other words:\n    %s\n    %s\n", filepath.Base(model), flags, oneLine(first[refusal]), oneLine(second[refusal]))
+			case len(names) > 0:
 				differ++
 				fmt.Printf("differs  %s %s: %s\n", filepath.Base(model), flags, strings.Join(names, " "))
 			}
 		}
 	}
-	fmt.Printf("%d cases, %d of them refused by the compiler; %d differ\n", cases, refused, differ)
+	fmt.Printf("%d cases, %d of them refused, %d in other words; %d differ\n", cases, refused, reworded, differ)
 	fmt.Printf("compiled in %.2f times the processor time of %s (%.1f s, %.1f s)\n", sides[1].took.Seconds()/sides[0].took.Seconds(), o.base, sides[1].took.Seconds(), sides[0].took.Seconds())
 	return differ == 0, nil
 }
+
+// oneLine is the text of a refusal on one line.
+func oneLine(text []byte) string { return strings.Join(strings.Fields(string(text)), " ") }
 
 // variants are the flags of all cases of one model.
 func variants(o options) []string {
