@@ -30,6 +30,9 @@ func takeApart(c *pass.Context, f *ir.Func, chosen func(op *ir.Op) bool) int {
 			return nil
 		}
 		x := b.Emit(op.Def, op.Attrs, op.In[:2]...)
+		if t := x.Type.DType; bias.Type.DType != t { // a product that is stored wide, such as one of which the loss is taken
+			bias = ops.Cast(b, bias, t)
+		}
 		y := ops.Add(b, x, along(b, bias, dim, x.Type.Dims))
 		if dim == 1 && len(x.Type.Dims) == 2 {
 			biased[y] = [2]*ir.Value{x, bias}
