@@ -197,6 +197,13 @@ func resized(o *Options, m *onnx.Model, size func(batch int) int, like *pass.Con
 	return other.Func(abi.FuncForward), nil
 }
 
+// warn adds a warning, if there is one.
+func (r *Result) warn(text string) {
+	if text != "" {
+		r.Warnings = append(r.Warnings, text)
+	}
+}
+
 // Run compiles the model into o.Out. Tensor data is copied out of the model's file, which may go away afterwards. It ends
 // behind the pass at hand, or while it builds, when ctx does, with its error.
 func Run(ctx context.Context, o *Options) (*Result, error) {
@@ -207,11 +214,12 @@ func Run(ctx context.Context, o *Options) (*Result, error) {
 	if err != nil {
 		return res, err
 	}
-	unlock, err := lockOut(o.Out)
+	unlock, warning, err := lockOut(o.Out)
 	if err != nil {
 		return res, Input(err)
 	}
 	defer unlock()
+	res.warn(warning)
 	start := time.Now()
 	if err := generate(ctx, o, res); err != nil {
 		return res, err

@@ -14,13 +14,16 @@ import (
 // goes again.
 func TestLockOut(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "some", "out")
-	unlock, err := lockOut(dir)
+	unlock, warning, err := lockOut(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f, err := os.Open(dir); err != nil {
 		t.Fatal(err)
 	} else if err := filelock.Try(f); errors.Is(err, errors.ErrUnsupported) {
+		if !strings.Contains(warning, dir+" cannot be locked") {
+			t.Errorf("nobody is told that there is no lock: %q", warning)
+		}
 		t.Skip("this system has no locks on files")
 	} else if f.Close(); !errors.Is(err, filelock.ErrHeld) {
 		t.Fatalf("the folder is not locked: %v", err)
@@ -40,5 +43,24 @@ func TestLockOut(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), &o); err != nil {
 		t.Errorf("after the first compilation: %v", err)
+	}
+}
+
+// TestLockOutKeeps: a folder that somebody made, and a link to one, stay where a compilation is over, be they empty or not.
+func TestLockOutKeeps(t *testing.T) {
+	dir := t.TempDir()
+	own, link := filepath.Join(dir, "own"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(own, 0o777), os.Symlink(own, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{link, own} {
+		unlock, _, err := lockOut(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock()
+		if _, err := os.Lstat(path); err != nil {
+			t.Error(err)
+		}
 	}
 }

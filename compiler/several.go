@@ -28,11 +28,12 @@ func Several(ctx context.Context, o *Options, optimizers []pass.Optimizer) ([]*R
 		}
 		results = append(results, res)
 	}
-	unlock, err := lockOut(o.Out)
+	unlock, warning, err := lockOut(o.Out)
 	if err != nil {
 		return nil, Input(err)
 	}
 	defer unlock()
+	results[0].warn(warning)
 	start := time.Now()
 	if err := generate(ctx, o, results...); err != nil {
 		return nil, err
