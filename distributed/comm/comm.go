@@ -19,6 +19,8 @@ package comm
 import (
 	"io"
 	"time"
+
+	"github.com/gtc-compiler/gtc/distributed/comm/internal/elem"
 )
 
 // Site is the place in the user's program that a collective serves. It is
@@ -133,7 +135,7 @@ const (
 	defaultTimeout        = 30 * time.Second
 	defaultConnectTimeout = 60 * time.Second
 	// maxWorld bounds what a hello message may claim.
-	maxWorld = 1 << 14
+	maxWorld = 1 << elem.MaxDepth
 )
 
 func (o *Options) fill() {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // peerAddr is what the roster says of one rank.
@@ -64,7 +66,7 @@ func (o *Options) validate() error {
 	case o.World > maxWorld:
 		return fmt.Errorf("world size %d (WORLD_SIZE) is more than the %d ranks that gtc supports", o.World, maxWorld)
 	case o.Rank < 0 || o.Rank >= o.World:
-		return fmt.Errorf("rank %d is not in a world of %d ranks (RANK, WORLD_SIZE)", o.Rank, o.World)
+		return fmt.Errorf("rank %d is not in a world of %s (RANK, WORLD_SIZE)", o.Rank, printable.Count(o.World, "rank"))
 	case !o.knownTransport():
 		return o.unknownTransport()
 	case !o.knownAlgorithm():

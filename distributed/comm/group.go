@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // backend moves the bytes of one group. Its methods get checked calls, return
@@ -205,7 +207,7 @@ func (g *group) check(op Op, a *args) string {
 	case op.reduces() && (!aligned(a.dst, es) || !aligned(a.src, es)):
 		return fmt.Sprintf("buffer is not aligned to %d bytes for %s", es, a.dt)
 	case a.root < 0 || a.root >= n:
-		return fmt.Sprintf("rank %d is not in a group of %d ranks", a.root, n)
+		return fmt.Sprintf("rank %d is not in a group of %s", a.root, printable.Count(n, "rank"))
 	case (op == OpSend || op == OpRecv) && a.root == g.rank:
 		return "a rank cannot send to itself"
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Sub makes a sub-group; see Communicator.
@@ -44,7 +46,7 @@ func (g *group) checkSub(ranks []int) string {
 	for _, r := range ranks {
 		switch {
 		case r < 0 || r >= len(g.ranks):
-			return fmt.Sprintf("rank %d is not in a group of %d ranks", r, len(g.ranks))
+			return fmt.Sprintf("rank %d is not in a group of %s", r, printable.Count(len(g.ranks), "rank"))
 		case seen[r]:
 			return fmt.Sprintf("rank %d is listed twice", r)
 		}

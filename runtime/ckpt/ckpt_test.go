@@ -251,7 +251,7 @@ func TestCommitErrors(t *testing.T) {
 		want string
 	}{
 		{"fine", []add{{0, "f32", box(4), box(0), box(2)}, {1, "F32", box(4), box(2), box(2)}}, ""},
-		{"gap", []add{{0, "f32", box(4), box(0), box(2)}, {1, "f32", box(4), box(2), box(1)}}, `tensor "w": its 2 parts have 12 of the 16 bytes of f32[4]`},
+		{"gap", []add{{0, "f32", box(4), box(0), box(2)}, {1, "f32", box(4), box(2), box(1)}}, `tensor "w": 12 of the 16 bytes of f32[4] are in its 2 parts`},
 		{"replica", []add{{0, "f32", box(4), box(0), box(4)}, {1, "f32", box(4), box(0), box(4)}}, "overlaps the part at [0] of shape [4] in shard 0"},
 		{"dtype", []add{{0, "f32", box(4), box(0), box(2)}, {1, "i32", box(4), box(2), box(2)}}, `tensor "w" is f32[4] on rank 0 and i32[4] on rank 1`},
 		{"shape", []add{{0, "f32", box(4), box(0), box(2)}, {1, "f32", box(5), box(2), box(2)}}, "f32[5] on rank 1"},

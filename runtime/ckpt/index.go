@@ -36,6 +36,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 )
 
@@ -224,7 +225,7 @@ func (t *Tensor) check(shards int) error {
 		covered += n
 	}
 	if covered != total {
-		return fmt.Errorf("its %d parts have %d of the %d bytes of %s%v", len(t.Parts), covered, total, t.DType, t.Shape)
+		return fmt.Errorf("%d of the %d bytes of %s%v are in its %s", covered, total, t.DType, t.Shape, printable.Count(len(t.Parts), "part"))
 	}
 	return nil
 }

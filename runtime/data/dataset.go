@@ -184,7 +184,7 @@ func (d *Dataset) arrayColumn(c *column, in *Input, t *Transform) error {
 	c.row, c.window = c.bytes, 1
 	if d.samples >= 0 && rows != d.samples {
 		return fmt.Errorf("%s: array %q has %s, but %q has %d",
-			strings.Join(d.files.paths, ", "), c.key, printable.Count(int(rows), "sample"), d.columns[0].key, d.samples)
+			strings.Join(d.files.paths, ", "), c.key, printable.Count(rows, "sample"), d.columns[0].key, d.samples)
 	}
 	d.samples = rows
 	d.note(in, c, dtype)
@@ -210,7 +210,7 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 				d.files.paths[0], d.files.tokens[0].dtype)
 		}
 		if n < window+extra {
-			return fmt.Errorf("%s: %d tokens are fewer than one window of input %q needs (%d)", path, n, in.Name, window+extra)
+			return fmt.Errorf("%s: it has %s, fewer than one window of input %q needs (%d)", path, printable.Count(n, "token"), in.Name, window+extra)
 		}
 		c.parts = append(c.parts, part{path: path, data: src.Data, firstRow: samples, firstStart: starts, pieces: 1})
 		samples += (n - extra) / window
@@ -224,8 +224,8 @@ func (d *Dataset) tokenColumn(c *column, in *Input, t *Transform, next bool) err
 	c.row = int64(kinds[dtype].size)
 	c.bytes, c.window = c.row*window, window
 	if d.samples >= 0 && c.window != d.columns[0].window {
-		return fmt.Errorf("%s: input %q needs windows of %d tokens, but input %q windows of %d", d.files.paths[0],
-			in.Name, window, d.inputs[0].Name, d.columns[0].window)
+		return fmt.Errorf("%s: input %q needs windows of %s, but input %q windows of %d", d.files.paths[0],
+			in.Name, printable.Count(window, "token"), d.inputs[0].Name, d.columns[0].window)
 	}
 	d.samples, d.starts = samples, starts
 	d.note(in, c, dtype)

@@ -234,7 +234,8 @@ func TestTokenErrors(t *testing.T) {
 		opt    Options
 		want   string
 	}{
-		{[]string{short}, lm, Options{}, `a.bin: 4 tokens are fewer than one window of input "idx" needs (5)`},
+		{[]string{short}, lm, Options{}, `a.bin: it has 4 tokens, fewer than one window of input "idx" needs (5)`},
+		{[]string{tokenFile(t, "one.bin", 1)}, lm, Options{}, "one.bin: it has 1 token, fewer"},
 		{[]string{odd}, lm, Options{}, "odd.bin: 3 bytes are not a whole number of u16 tokens"},
 		{[]string{big}, lm, Options{Tokens: "i8"}, `tokens must be u8, u16 or u32, not "i8"`},
 		{[]string{big, write(t, "d.npz")}, lm, Options{}, "cannot be one data set"},

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"unsafe"
+
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // Config says which part of which steps a loader reads. Rank and Ranks count data-parallel
@@ -89,8 +91,8 @@ func (d *Dataset) Loader(cfg Config) (*Loader, error) {
 	case cfg.Rank < 0 || cfg.Rank >= cfg.Ranks:
 		return nil, fmt.Errorf("BUG: there is no data-parallel rank %d of %d", cfg.Rank, cfg.Ranks)
 	case b%parts != 0:
-		return nil, fmt.Errorf("a global batch of %d samples cannot be divided evenly over %d ranks x %d micro-batches; "+
-			"one of %d can", b, cfg.Ranks, cfg.Micro, (b/parts+1)*parts)
+		return nil, fmt.Errorf("a global batch of %s cannot be divided evenly over %s x %s; "+
+			"one of %d can", printable.Count(b, "sample"), printable.Count(cfg.Ranks, "rank"), printable.Count(cfg.Micro, "micro-batch"), (b/parts+1)*parts)
 	case len(cfg.Unread) > 0 && len(cfg.Unread) != len(d.inputs):
 		return nil, fmt.Errorf("BUG: Unread has %d entries, but the data set has %d inputs", len(cfg.Unread), len(d.inputs))
 	case cfg.Start < 0:

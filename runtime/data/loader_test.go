@@ -139,7 +139,7 @@ func TestLoaderErrors(t *testing.T) {
 		t.Errorf("10 over 4x2: %v", err)
 	}
 	s.Batch, s.DropLast = 20, true
-	if _, err := d.Loader(Config{Sampler: s}); err == nil || !strings.Contains(err.Error(), "19 samples do not fill") {
+	if _, err := d.Loader(Config{Sampler: s}); err == nil || !strings.Contains(err.Error(), "19 samples cannot fill") {
 		t.Errorf("drop last: %v", err)
 	}
 	// A bad value reaches the caller, again and again, and nothing hangs.

@@ -3,6 +3,8 @@ package data
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
@@ -92,7 +94,7 @@ func (s *Sampler) Check() error {
 	case s.Batch <= 0:
 		return fmt.Errorf("a global batch must have at least 1 sample, not %d", s.Batch)
 	case s.Steps() == 0:
-		return fmt.Errorf("%d samples do not fill one global batch of %d, and a batch that is not full is left out (--drop-last)", s.epoch(), s.Batch)
+		return fmt.Errorf("%s cannot fill one global batch of %d, and a batch that is not full is left out (--drop-last)", printable.Count(s.epoch(), "sample"), s.Batch)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package printable
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -37,12 +38,15 @@ func Line(s string) string {
 
 func hidden(r rune) bool { return !unicode.IsGraphic(r) && r != '\n' && r != '\r' && r != '\t' }
 
-// Count is a number with its noun, in the plural that takes an s: 1 rank, 2 ranks.
-func Count(n int, noun string) string {
+// Count is a number with its noun, in a plural that takes an s, or es behind ch: 1 rank, 2 ranks, 2 batches.
+func Count[N int | int64 | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return strconv.Itoa(n) + " " + noun + "s"
+	if strings.HasSuffix(noun, "ch") {
+		noun += "e"
+	}
+	return fmt.Sprint(n, " "+noun+"s")
 }
 
 // Writer passes Text of what it is given on to W.

@@ -265,7 +265,7 @@ func (e *entry) check(name string, size int64) (span, error) {
 	}
 	off := *e.Offsets
 	if len(off) != 2 {
-		return span{}, fmt.Errorf("data_offsets has %d numbers, not 2", len(off))
+		return span{}, fmt.Errorf("data_offsets must have 2 numbers, not %d", len(off))
 	}
 	if off[0] < 0 || off[1] < off[0] || off[1] > size {
 		return span{}, fmt.Errorf("data_offsets %v are outside the %d bytes of data", off, size)

@@ -147,7 +147,7 @@ func TestBadFiles(t *testing.T) {
 		{"huge offset", file(swap("[8,9]", "[9223372036854775806,9223372036854775807]"), 9), "outside"},
 		{"fraction", file(swap("[0,8]", "[0,8.5]"), 9), `tensor "a"`},
 		{"missing", file(swap(`"dtype":"U8",`, ""), 9), "missing"},
-		{"three", file(swap("[0,8]", "[0,8,9]"), 9), "3 numbers"},
+		{"three", file(swap("[0,8]", "[0,8,9]"), 9), "must have 2 numbers, not 3"},
 		{"half byte", file(`{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}`, 1), "whole number of bytes"},
 		{"metadata", file(`{"__metadata__":{"a":1}}`, 0), "__metadata__"},
 	} {

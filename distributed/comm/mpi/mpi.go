@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/gtc-compiler/gtc/distributed/comm"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 func init() {
@@ -40,7 +41,7 @@ func open(opt comm.Options) (comm.Driver, error) {
 	case threads == 0:
 		return nil, fmt.Errorf("this MPI does not let several threads call it at once (MPI_THREAD_MULTIPLE), which gtc needs to overlap communication")
 	case int(size) != opt.World:
-		return nil, fmt.Errorf("MPI has %d ranks, but the job has %d: start the program with mpirun -n %d", int(size), opt.World, opt.World)
+		return nil, fmt.Errorf("MPI has %s, but the job has %d: start the program with mpirun -n %d", printable.Count(int(size), "rank"), opt.World, opt.World)
 	case int(rank) != opt.Rank:
 		return nil, fmt.Errorf("MPI says that this is rank %d, but the environment (RANK) says rank %d", int(rank), opt.Rank)
 	}

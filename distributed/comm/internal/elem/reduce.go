@@ -95,8 +95,7 @@ func reduceTyped[T number](dst []byte, srcs [][]byte, op ReduceOp) {
 const fewElems = 32
 
 // MaxDepth is the number of levels of a tree over the most ranks that there may
-// be, and so of
-// its partial results that are needed at a time.
+// be, 2^MaxDepth, and so of its partial results that are needed at a time.
 const MaxDepth = 14
 
 // reduceBlocks is reduceTyped for three or more srcs, block by block. The two

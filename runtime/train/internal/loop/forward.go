@@ -8,6 +8,7 @@ import (
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
 	"github.com/gtc-compiler/gtc/runtime/npz"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/report"
@@ -89,7 +90,7 @@ func (p *forward) count() error {
 		case p.samples < 0:
 			p.samples, first = n, a.Name
 		case p.samples != n:
-			return fmt.Errorf("array %q has %d samples, but %q has %d", first, p.samples, a.Name, n)
+			return fmt.Errorf("array %q has %s, but %q has %d", first, printable.Count(p.samples, "sample"), a.Name, n)
 		}
 	}
 	switch {
@@ -104,12 +105,12 @@ func (p *forward) count() error {
 		if full == 0 {
 			give = fmt.Sprintf("give %d", p.size)
 		}
-		return fmt.Errorf("there are %d samples, but the program takes %d at a time, and samples that fill up the last of these would count: %s; %s",
-			p.samples, p.size, why, give)
+		return fmt.Errorf("it has %s, but the program takes %d at a time, and samples that fill up the last of these would count: %s; %s",
+			printable.Count(p.samples, "sample"), p.size, why, give)
 	}
 	if i := slices.Index(p.rows, 0); i >= 0 && p.samples != p.size {
-		return fmt.Errorf("there are %d samples, but the program takes %d at a time, and input %q cannot be cut into those: give %d samples",
-			p.samples, p.size, p.feed.Inputs[i].Name, p.size)
+		return fmt.Errorf("it has %s, but the program takes %d at a time, and input %q cannot be cut into those: give %s",
+			printable.Count(p.samples, "sample"), p.size, p.feed.Inputs[i].Name, printable.Count(p.size, "sample"))
 	}
 	return nil
 }
@@ -185,8 +186,8 @@ func (p *forward) apart(arrays []npz.Array) error {
 	for i := range arrays {
 		a := &arrays[i]
 		if len(a.Shape) == 0 || a.Shape[0] == 0 || a.Shape[0]%p.size != 0 {
-			return ranks.Usagef("output %q is %s%v, one for all samples of a run: it cannot be told for %d samples in runs of %d; give %d samples, or compile with --batch %d",
-				p.s.Plan.OutputName(a.Name), a.DType, a.Shape, p.samples, p.size, p.size, p.samples)
+			return ranks.Usagef("output %q is %s%v, one for all samples of a run: it cannot be told for %s in runs of %d; give %s, or compile with --batch %d",
+				p.s.Plan.OutputName(a.Name), a.DType, a.Shape, printable.Count(p.samples, "sample"), p.size, printable.Count(p.size, "sample"), p.samples)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device/cpu"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/safetensors"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
@@ -95,9 +96,9 @@ func (s *session) describe() {
 		return
 	}
 	x := s.Plan
-	fmt.Fprintf(w.Out, "rank %d of %d, mesh %s, program %s: %s, batch %d = %d ranks x %d micro-batches x %d, arena %d bytes %v, %d threads on %s\n",
-		x.Rank, x.Ranks, x.Grid, x.Prog.Package, x.Model, x.Train.Batch, x.Train.DP, x.Train.Microbatches, x.Train.RankBatch,
-		x.Prog.ArenaBytes, x.Prog.Segments, s.threads, cpu.Model())
+	fmt.Fprintf(w.Out, "rank %d of %d, mesh %s, program %s: %s, batch %d = %s x %s x %d, arena %d bytes %v, %s on %s\n",
+		x.Rank, x.Ranks, x.Grid, x.Prog.Package, x.Model, x.Train.Batch, printable.Count(x.Train.DP, "rank"), printable.Count(x.Train.Microbatches, "micro-batch"), x.Train.RankBatch,
+		x.Prog.ArenaBytes, x.Prog.Segments, printable.Count(s.threads, "thread"), cpu.Model())
 	if s.m.Local == nil {
 		i := s.m.Dev.Info()
 		fmt.Fprintf(w.Out, "  device %d: %s, %s, %.1f GiB, %s, kernels for %s, %d bytes with what the run-time needs\n", i.Number, i.Name, i.Arch,

@@ -89,7 +89,7 @@ func (s *session) train() (err error) {
 func (t *trainer) nothing() string {
 	asked := fmt.Sprintf("--steps %d", t.total)
 	if t.cfg.steps < 0 {
-		asked = fmt.Sprintf("--epochs %d (%d steps)", max(t.cfg.epochs, min(1, t.total)), t.total)
+		asked = fmt.Sprintf("--epochs %d (%s)", max(t.cfg.epochs, min(1, t.total)), printable.Count(t.total, "step"))
 	}
 	if t.step == 0 {
 		return "nothing to train: " + asked
@@ -209,7 +209,7 @@ func (s *session) sameData(flag string, set *data.Dataset) error {
 	first := binary.LittleEndian.Uint64(all)
 	for r := 1; r < s.Plan.Ranks; r++ {
 		if n := binary.LittleEndian.Uint64(all[8*r:]); n != first {
-			return ranks.Usagef("%s: all ranks must read the same data, of which each takes its part: rank 0 has %d samples, rank %d has %d", flag, first, r, n)
+			return ranks.Usagef("%s: all ranks must read the same data, of which each takes its part: rank 0 has %s, but rank %d has %d", flag, printable.Count(first, "sample"), r, n)
 		}
 	}
 	return nil

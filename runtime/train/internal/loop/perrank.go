@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 )
@@ -68,7 +69,7 @@ func (s *session) readPerRank(c *ckpt.Checkpoint, x *abi.Tensor, have ckpt.Tenso
 		}
 		return nil
 	})
-	return true, fmt.Sprintf("of %d ranks %s", entries, note), err
+	return true, fmt.Sprintf("of %s %s", printable.Count(entries, "rank"), note), err
 }
 
 // localSGD says which function a step ends with, and when parameters are averaged.

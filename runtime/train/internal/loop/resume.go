@@ -13,6 +13,7 @@ import (
 	"github.com/gtc-compiler/gtc/distributed/schedule"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/ckpt"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
 )
@@ -251,7 +252,7 @@ func (t *trainer) place(step int64, m *ckpt.Meta) error {
 	case m.Data.Batch != t.Plan.Train.Batch:
 		why = fmt.Sprintf("in batches of %d, but this program takes %d", m.Data.Batch, t.Plan.Train.Batch)
 	case m.Data.Samples != t.sampler.Samples:
-		why = fmt.Sprintf("on %d samples, but --data has %d (with the same --window and --tokens?)", m.Data.Samples, t.sampler.Samples)
+		why = fmt.Sprintf("on %s, but --data has %d (with the same --window and --tokens?)", printable.Count(m.Data.Samples, "sample"), t.sampler.Samples)
 	case order != "" && order != t.order():
 		why = fmt.Sprintf("with samples in the order %s, but now it is %s", order, t.order())
 	}

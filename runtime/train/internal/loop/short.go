@@ -10,8 +10,8 @@ import (
 
 // tooFew is the error of data that do not fill one batch, where a batch that is not full is left out.
 func tooFew(flag string, samples int64, batch int, why string) error {
-	return ranks.Usagef("%s: %d samples do not fill a batch of %d, so that none is left to look at: %s: compile with a --batch of at most %d, or give more samples",
-		flag, samples, batch, why, samples)
+	return ranks.Usagef("%s: %s cannot fill a batch of %d, so that none is left to look at: %s: compile with a --batch of at most %d, or give more samples",
+		flag, printable.Count(samples, "sample"), batch, why, samples)
 }
 
 // alone says where the last batch of an epoch leaves one sample by itself to a node that normalises by several; "" when it leaves none. PyTorch
@@ -32,10 +32,9 @@ func (t *trainer) leftOut() string {
 	if n == 0 || why == "" || t.cfg.dropLast {
 		return ""
 	}
-	which := fmt.Sprintf("the last %d of %d samples are", n, t.set.Len())
+	which := fmt.Sprintf("the last %d of %d samples", n, t.set.Len())
 	if t.sampler.Shuffle {
-		which = fmt.Sprintf("%d of %d samples, others each time, are", n, t.set.Len())
+		which = fmt.Sprintf("%d of %d samples, others each time", n, t.set.Len())
 	}
-	return printable.Line(fmt.Sprintf("%s left out of each epoch, because they do not fill a batch of %d, and samples that fill it up would count: %s",
-		which, t.sampler.Batch, why))
+	return printable.Line(fmt.Sprintf("each epoch leaves out %s, because a batch has %d, and samples that fill one up would count: %s", which, t.sampler.Batch, why))
 }

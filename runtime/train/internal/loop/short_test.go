@@ -27,20 +27,23 @@ func TestLeftOut(t *testing.T) {
 				t.Errorf("dp %d: evaluated %v samples, not %v", dp, e["samples"], e["unseen"])
 			}
 		}
-		for _, text := range []string{"the last 5 of 13 samples are left out of each epoch", "evaluations do not see the last 5 of 13 samples"} {
+		for _, text := range []string{"each epoch leaves out the last 5 of 13 samples", "evaluations do not see the last 5 of 13 samples"} {
 			if strings.Count(o.err, text) != 1 || strings.Count(o.err, why) != 2 {
 				t.Errorf("dp %d: %q is not told once:\n%s", dp, text, o.err)
 			}
 		}
-		if text := m.ok(t, dir, "--data", data, "--steps", "1", "--checkpoint-dir", "none").err; !strings.Contains(text, "5 of 13 samples, others each time, are left out") {
+		if text := m.ok(t, dir, "--data", data, "--steps", "1", "--checkpoint-dir", "none").err; !strings.Contains(text, "each epoch leaves out 5 of 13 samples, others each time") {
 			t.Errorf("dp %d: shuffled: %s", dp, text)
 		}
 		if text := m.ok(t, dir, "--data", data, "--steps", "1", "--checkpoint-dir", "none", "--drop-last").err; strings.Contains(text, why) {
 			t.Errorf("dp %d: told what was asked for: %s", dp, text)
 		}
+		_, single := m.folder(t, 1)
+		m.fails(t, dir, `--data: 1 sample cannot fill a batch of 8`, "--data", single)
+		m.fails(t, dir, "it has 1 sample, but the program takes 8 at a time", "--dump-forward", dir+"/out.npz", "--inputs", single)
 		few, small := m.folder(t, 7)
-		m.fails(t, few, `--data: 7 samples do not fill a batch of 8, so that none is left to look at: `+why, "--data", small)
-		m.fails(t, few, `--eval-data: 7 samples do not fill a batch of 8, so that none is left to look at: `+why, "--data", data, "--eval-data", small)
+		m.fails(t, few, `--data: 7 samples cannot fill a batch of 8, so that none is left to look at: `+why, "--data", small)
+		m.fails(t, few, `--eval-data: 7 samples cannot fill a batch of 8, so that none is left to look at: `+why, "--data", data, "--eval-data", small)
 		m.fails(t, few, "samples that fill up the last of these would count: "+why, "--dump-forward", dir+"/out.npz", "--inputs", data)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/data"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
 )
@@ -118,8 +119,8 @@ func (d *Feeder) Describe() ([]data.Input, error) {
 	var list []data.Input
 	for _, t := range d.Inputs {
 		if len(t.Dims) == 0 || t.Dims[0] == 0 || t.Dims[0]%d.Rows != 0 {
-			return nil, ranks.Usagef("input %q is %s%v, which has no dimension for the %d samples of a batch: it cannot be read from a data set",
-				t.Name, t.DType, t.Dims, d.Rows)
+			return nil, ranks.Usagef("input %q is %s%v, which has no dimension for the %s of a batch: it cannot be read from a data set",
+				t.Name, t.DType, t.Dims, printable.Count(d.Rows, "sample"))
 		}
 		shape := slices.Clone(t.Dims)
 		if shape[0] /= d.Rows; shape[0] == 1 {

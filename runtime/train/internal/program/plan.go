@@ -138,7 +138,7 @@ func (x *Plan) Pairs() ([][2]int, error) {
 				continue
 			}
 			if c.Axis != mesh.PipelineAxis || c.Peer == k || c.Peer < 0 || c.Peer >= x.Grid.Size(mesh.PipelineAxis) {
-				return nil, fmt.Errorf("BUG: stage %d has a %s with rank %d on axis %s of mesh %s, which has no such rank", k, c.Kind, c.Peer, c.Axis, x.Grid)
+				return nil, fmt.Errorf("BUG: stage %d has a %s with rank %d on axis %s of mesh %s, which is not another stage", k, c.Kind, c.Peer, c.Axis, x.Grid)
 			}
 			if pair := [2]int{min(k, c.Peer), max(k, c.Peer)}; !slices.Contains(list, pair) {
 				list = append(list, pair)

@@ -22,7 +22,7 @@ type Evaluation struct {
 
 // notSeen says which samples an evaluation does not see and why.
 func (e *Evaluation) notSeen() string {
-	return printable.Line(fmt.Sprintf("evaluations do not see the last %d of %d samples, because they do not fill a batch of %d, and samples that fill it up would count: %s",
+	return printable.Line(fmt.Sprintf("evaluations do not see the last %d of %d samples, because a batch has %d, and samples that fill one up would count: %s",
 		e.Unseen, e.Samples+e.Unseen, e.Batch, e.Why))
 }
 

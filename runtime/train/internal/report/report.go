@@ -154,11 +154,11 @@ func (r *Reporter) Start(b *Beginning) {
 	if x.Stages > 1 {
 		upTo = "at most "
 	}
-	on := fmt.Sprintf("%d x %d threads", x.Ranks, b.Threads)
+	on := fmt.Sprintf("%d x %s", x.Ranks, printable.Count(b.Threads, "thread"))
 	if r.beside != nil {
 		on = fmt.Sprintf("%d x %s", x.Ranks, b.Device.Name)
 	}
-	r.Note("%s: %d parameters, %d samples in batches of %d on %s, arena %s%.1f MiB, steps %d to %d", x.Model, params, b.Samples,
+	r.Note("%s: %s, %s in batches of %d on %s, arena %s%.1f MiB, steps %d to %d", x.Model, printable.Count(params, "parameter"), printable.Count(b.Samples, "sample"),
 		x.Train.Batch, on, upTo, float64(x.LargestArena())/(1<<20), b.Step, b.Total)
 }
 
@@ -456,7 +456,7 @@ func (r *Reporter) End(step int64, t *Results, signal int) {
 			text += fmt.Sprintf(" (%.9g, bits %s)", t.Loss, bits(t.Loss))
 		}
 		text += scalingText(t)
-		text += fmt.Sprintf("  %d steps in %v, %.3g ms each", steps, took.Round(10*time.Millisecond), each*1e3)
+		text += fmt.Sprintf("  %s in %v, %.3g ms each", printable.Count(steps, "step"), took.Round(10*time.Millisecond), each*1e3)
 	}
 	of := ""
 	if r.Plan.Stages > 1 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/internal/trace"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/machine"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/program"
 	"github.com/gtc-compiler/gtc/runtime/train/internal/ranks"
@@ -222,7 +223,7 @@ func (w *Watcher) Report(m *machine.Machine) {
 		w.rank, total.Round(time.Microsecond), waits.took.Round(time.Microsecond), time.Since(w.began).Round(time.Microsecond))
 	if w.Steps > 0 {
 		n := float64(w.Steps)
-		fmt.Fprintf(w.Out, "%d steps of %.4g ms (%.3g GFLOP/s), %.3g ms before each for data\n", w.Steps, float64(w.Time)/1e6/n,
+		fmt.Fprintf(w.Out, "%s of %.4g ms (%.3g GFLOP/s), %.3g ms before each for data\n", printable.Count(w.Steps, "step"), float64(w.Time)/1e6/n,
 			w.Flops*n/max(float64(w.Time), 1), float64(w.Data)/1e6/n)
 	}
 	w.table("by kernel", merged, 30, total+waits.took)
