@@ -7,6 +7,7 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/irtest"
 	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
@@ -41,13 +42,13 @@ func TestLoRA(t *testing.T) {
 		for _, p := range step.Params {
 			switch has := strings.Contains(p.Name, "lora_"); {
 			case p.Role == ir.Param && has:
-				args[p.Name] = array(t, ref, "at/"+p.Name)
+				args[p.Name] = irtest.Array(t, ref, "at/"+p.Name)
 				args[p.Name].Type = p.Type
 			case p.Role == ir.Param || has && p.Role == ir.Buffer:
 				t.Errorf("%s is a %s", p.Name, p.Role)
 			}
 		}
-		for i, want := range array(t, ref, "curve/"+o.Name).F {
+		for i, want := range irtest.Array(t, ref, "curve/"+o.Name).F {
 			out, err := interp.Run(step, args)
 			if err != nil {
 				t.Fatal(err)
@@ -75,7 +76,7 @@ func compareNamed(t *testing.T, ref *npz.File, prefix string, got map[string]*ir
 		n++
 		if got[name] == nil {
 			t.Errorf("there is no %s", name)
-		} else if e := relative(got[name].F, array(t, ref, name).F); e > 1e-5 {
+		} else if e := relative(got[name].F, irtest.Array(t, ref, name).F); e > 1e-5 {
 			t.Errorf("%s differs by %.3g", name, e)
 		}
 	}

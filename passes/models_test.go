@@ -11,8 +11,8 @@ import (
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/irtest"
 	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
@@ -59,20 +59,6 @@ func compile(t testing.TB, file string, opt *pass.Options) *pass.Context {
 	return c
 }
 
-// array reads one array of a reference.
-func array(t testing.TB, f *npz.File, name string) *ir.Array {
-	t.Helper()
-	a, err := f.Read(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := dtype.Parse(a.DType)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return (&ir.Tensor{Type: ir.T(d, a.Shape...), Data: a.Data}).Array()
-}
-
 // inputs binds a reference's arrays to the parameters of @step.
 func inputs(t testing.TB, f *npz.File, step *ir.Func) map[string]*ir.Array {
 	args := map[string]*ir.Array{}
@@ -81,10 +67,10 @@ func inputs(t testing.TB, f *npz.File, step *ir.Func) map[string]*ir.Array {
 		a := (*ir.Array)(nil)
 		switch p.Role {
 		case ir.Input:
-			a = array(t, f, fmt.Sprintf("in%d", n))
+			a = irtest.Array(t, f, fmt.Sprintf("in%d", n))
 			n++
 		case ir.Target:
-			a = array(t, f, "target")
+			a = irtest.Array(t, f, "target")
 		case ir.Weight:
 			a = ir.NewArray(p.Type)
 			for i := range a.F {
@@ -161,16 +147,16 @@ func compareGradients(t *testing.T, file string, ref *npz.File) {
 		t.Fatal(err)
 	}
 	loss := out.Named["loss_sum"].F[0] / out.Named["count"].F[0]
-	if want := array(t, ref, "loss").F[0]; !(math.Abs(loss-want) < 1e-5*math.Abs(want)) {
+	if want := irtest.Array(t, ref, "loss").F[0]; !(math.Abs(loss-want) < 1e-5*math.Abs(want)) {
 		t.Errorf("loss is %.9g, want %.9g", loss, want)
 	}
-	if e := relative(out.Named["out0"].F, array(t, ref, "out0").F); !(e < 1e-5) {
+	if e := relative(out.Named["out0"].F, irtest.Array(t, ref, "out0").F); !(e < 1e-5) {
 		t.Errorf("out0 differs by %.3g", e)
 	}
 	scale, checked := 0.0, 0
 	for _, n := range ref.Names() {
 		if strings.HasPrefix(n, "grad/") {
-			for _, x := range array(t, ref, n).F {
+			for _, x := range irtest.Array(t, ref, n).F {
 				scale = max(scale, math.Abs(x))
 			}
 		}
@@ -184,7 +170,7 @@ func compareGradients(t *testing.T, file string, ref *npz.File) {
 			continue
 		}
 		checked++
-		want := array(t, ref, n).F
+		want := irtest.Array(t, ref, n).F
 		if e := relative(got.F, want); !(e < 2e-5) && !small(got.F, want, scale) {
 			t.Errorf("%s differs by %.3g", n, e)
 		}
@@ -212,7 +198,7 @@ func compareCurve(t *testing.T, file string, ref *npz.File, name string) {
 	c := compile(t, file, &pass.Options{Optimizer: o})
 	step := c.Module.Func("step")
 	args := inputs(t, ref, step)
-	want := array(t, ref, "curve/"+name).F
+	want := irtest.Array(t, ref, "curve/"+name).F
 	steps := len(want)
 	if !strings.HasPrefix(filepath.Base(file), "mlp") {
 		steps = 2

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/irtest"
 	"github.com/gtc-compiler/gtc/passes"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
@@ -43,7 +44,7 @@ func TestRoles(t *testing.T) {
 					if !ok {
 						continue
 					}
-					g, r := first.Named[name], array(t, ref, name)
+					g, r := first.Named[name], irtest.Array(t, ref, name)
 					if g == nil {
 						missing = append(missing, want)
 					} else if e := relative(g.F, r.F); e > 1e-4 && !small(g.F, r.F, 1) {
@@ -80,7 +81,7 @@ func follow(t *testing.T, file string, ref *npz.File, o pass.Optimizer) *interp.
 	args := inputs(t, ref, step)
 	var first *interp.Outcome
 	var got []float64
-	want := array(t, ref, "curve/"+o.Name).F
+	want := irtest.Array(t, ref, "curve/"+o.Name).F
 	for range want {
 		out, err := interp.Run(step, args)
 		if err != nil {

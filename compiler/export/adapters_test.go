@@ -10,8 +10,8 @@ import (
 	"github.com/gtc-compiler/gtc/compiler"
 	"github.com/gtc-compiler/gtc/frontend/onnx"
 	"github.com/gtc-compiler/gtc/ir"
-	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/ir/interp"
+	"github.com/gtc-compiler/gtc/ir/irtest"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/npz"
 )
@@ -36,20 +36,6 @@ func loaded(t *testing.T) *adapted {
 	return &adapted{m, params, adapters}
 }
 
-// array reads one of the reference.
-func array(t *testing.T, f *npz.File, name string) *ir.Array {
-	t.Helper()
-	a, err := f.Read(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := dtype.Parse(a.DType)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return (&ir.Tensor{Type: ir.T(d, a.Shape...), Data: a.Data}).Array()
-}
-
 // TestMerge: with the adapters that PyTorch has trained merged into its weights, the model computes what PyTorch computes beside them, both as
 // the file that is written and by the parameters of the state dict. Files hold float32, of which 1e-5 in norm is some 100 roundings.
 func TestMerge(t *testing.T) {
@@ -63,7 +49,7 @@ func TestMerge(t *testing.T) {
 		trained := map[string][]byte{}
 		for _, p := range m.params {
 			if m.isAdapter(p.Name) {
-				a := array(t, ref, "after/"+optimizer+"/"+p.Name)
+				a := irtest.Array(t, ref, "after/"+optimizer+"/"+p.Name)
 				a.Type = p.Type
 				trained[p.Name] = a.Tensor().Data
 			}
@@ -89,13 +75,13 @@ func TestMerge(t *testing.T) {
 		n := 0
 		for _, p := range f.Params {
 			if p.Role == ir.Input {
-				a := array(t, ref, fmt.Sprintf("in%d", n))
+				a := irtest.Array(t, ref, fmt.Sprintf("in%d", n))
 				a.Type = p.Type
 				args[p.Name] = a
 				n++
 			}
 		}
-		want := array(t, ref, "out/"+optimizer).F
+		want := irtest.Array(t, ref, "out/"+optimizer).F
 		same(t, optimizer+": the file that is written", f, args, want)
 
 		dict, err := m.merged(trained)

@@ -66,7 +66,7 @@ func (l *List) note(mutation, who string, says any) {
 }
 
 // Fill sets every field of v, and of what it holds, to something that is not zero and that no other field has. leaf sees each
-// that holds no others, with its path. Functions stay nil.
+// that holds no others, with its path. Functions stay nil. It panics for a kind that it cannot fill.
 func Fill(v reflect.Value, leaf func(path string, v reflect.Value)) {
 	n := 0
 	fill(v, "", &n, leaf)
@@ -108,8 +108,10 @@ func fill(v reflect.Value, path string, n *int, leaf func(path string, v reflect
 			fill(v.Field(i), path+"."+v.Type().Field(i).Name, n, leaf)
 		}
 		return
-	default:
+	case reflect.Func:
 		return
+	default: // else a field would be left out in silence, and a printer that forgets it would pass
+		panic(fmt.Sprintf("mutations: %s is a %s, which cannot be filled", path, v.Kind()))
 	}
 	leaf(path, v)
 }

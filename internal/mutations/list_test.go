@@ -1,6 +1,9 @@
 package mutations
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+)
 
 // recorder takes what a list says of a test.
 type recorder struct {
@@ -35,4 +38,15 @@ func TestList(t *testing.T) {
 			t.Errorf("%s: failed is %v", name, r.failed)
 		}
 	}
+}
+
+// TestFill: a field of a kind that Fill does not know would never be tried.
+func TestFill(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a field is left zero and nobody is told")
+		}
+	}()
+	var x struct{ A []uint8 }
+	Fill(reflect.ValueOf(&x).Elem(), func(string, reflect.Value) {})
 }
