@@ -134,7 +134,7 @@ func Command(ctx context.Context, lower Lower, args []string) (*Found, error) {
 func runCommand(ctx context.Context, n int, args []string) (fault, err error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), Variable+"="+strconv.Itoa(n))
-	// What the command started ends with it: a child that is left holds its output open.
+	// What it started ends with ctx, too. Of a child that it leaves running, and that holds its output open, nobody waits for more.
 	together(cmd)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
@@ -142,6 +142,8 @@ func runCommand(ctx context.Context, n int, args []string) (fault, err error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case errors.Is(err, exec.ErrWaitDelay): // the command itself ended well
+		return nil, nil
 	case errors.As(err, &exit):
 		if tail := out[max(0, len(out)-400):]; len(tail) > 0 {
 			return fmt.Errorf("%w: %s", err, tail), nil

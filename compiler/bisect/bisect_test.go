@@ -161,7 +161,10 @@ func TestCommand(t *testing.T) {
 	if _, err := Command(context.Background(), lower, []string{"./no-such-command"}); !errors.As(err, new(*compiler.InputError)) {
 		t.Errorf("a command that is not there is no fault of what was given: %v", err)
 	}
-	// What a command left running does not keep bisect waiting.
+	// What a command left running does not keep bisect waiting, and is no fault of the command.
+	if found, err := Command(context.Background(), lower, []string{"sh", "-c", "sleep 4 & exit 0"}); found != nil || err != nil {
+		t.Errorf("a command that leaves a child and ends well: %v, %v", found, err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	start := time.Now()
