@@ -74,3 +74,13 @@ func TestKeptAdapters(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutRecognize: the model for larger batches, which tells what depends on the size, is as far through the passes as the model,
+// whichever of them are left out.
+func TestWithoutRecognize(t *testing.T) {
+	o := Defaults()
+	o.Model, o.Import.Batch, o.Pass.Loss, o.Pass.Disable = "../docs/tour.onnx", 8, "cross_entropy", []string{"recognize"}
+	if _, err := Lower(&o); err != nil {
+		t.Error(err)
+	}
+}

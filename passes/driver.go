@@ -36,8 +36,12 @@ func Run(c *pass.Context, table []pass.Pass) error {
 		c.Asked = &pass.Asked{}
 	}
 	for i, p := range table {
+		last := p.Name == c.Opt.StopAfter && !containsName(table[i+1:], p.Name)
 		if slices.Contains(c.Opt.Disable, p.Name) {
 			c.Times = append(c.Times, pass.Time{Pass: p.Name, Skipped: true})
+			if last {
+				break
+			}
 			continue
 		}
 		if missing := p.Needs &^ have; missing != 0 {
@@ -65,7 +69,7 @@ func Run(c *pass.Context, table []pass.Pass) error {
 				return err
 			}
 		}
-		if p.Name == c.Opt.StopAfter && !containsName(table[i+1:], p.Name) {
+		if last {
 			break
 		}
 	}

@@ -76,6 +76,21 @@ func TestDumpOnlyWhatChanged(t *testing.T) {
 	}
 }
 
+// TestStopsAfterWhatIsDisabled: what would run behind it does not, nor when the dump is replayed.
+func TestStopsAfterWhatIsDisabled(t *testing.T) {
+	c := &pass.Context{Module: probeModule(3), Opt: &pass.Options{DumpDir: t.TempDir(), Disable: []string{"drop"}, StopAfter: "drop"}}
+	table := []pass.Pass{{Name: "still", Run: nothing}, {Name: "drop", Run: dropLast}, {Name: "drop2", Run: dropLast}}
+	if err := Run(c, table); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(c.Module.Funcs[0].Ops); n != 3 {
+		t.Errorf("%d ops are left of 3", n)
+	}
+	if list, err := ReplayDump(c.Opt.DumpDir, table); err != nil || len(list) != 1 || list[0].Err != nil || list[0].Diff != "" {
+		t.Errorf("replayed: %+v, %v", list, err)
+	}
+}
+
 func TestPanicLeavesReplayableFile(t *testing.T) {
 	dir := t.TempDir()
 	c := &pass.Context{Module: probeModule(2), Opt: &pass.Options{DumpDir: dir, Loss: "mse"}}

@@ -224,6 +224,9 @@ func ReplayDump(dir string, table []pass.Pass) ([]Replayed, error) {
 			return list, fmt.Errorf("the folder was written with a pass %q, which this gtc does not have", name)
 		}
 		if slices.Contains(r.recorded.Options.Disable, name) {
+			if name == r.recorded.Options.StopAfter {
+				break
+			}
 			continue
 		}
 		if i >= r.recorded.Ran {
