@@ -92,6 +92,8 @@ func TestErrors(t *testing.T) {
 			"it has 2 inputs, but takes at most 1"},
 		{"too few inputs", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[1].Input = list("h") },
 			"it has 1 input, but needs at least 2"},
+		{"left-out input", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[1].Input = list("", "fc.bias") },
+			"input 0 is left out, but is required"},
 		{"run-time shape", func(m *onnxpb.ModelProto, _ *Options) {
 			m.Graph.Input = append(m.Graph.Input, portOf("s", onnxpb.TensorProto_INT64, 2))
 			m.Graph.Node[2] = nodeOf("Reshape", "relu", list("a", "s"), list("y"))

@@ -1,11 +1,14 @@
 package onnx
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/frontend/onnx/onnxpb"
 	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/interp"
@@ -76,5 +79,47 @@ func TestExport(t *testing.T) {
 				t.Errorf("parameters were\n%s, are\n%s", a, b)
 			}
 		})
+	}
+}
+
+// TestParameterOfAnInputsName: a parameter whose name an input has too is known by the one that the program has for it, so that what
+// was trained goes back into the file.
+func TestParameterOfAnInputsName(t *testing.T) {
+	x := "fc.weight.1"
+	file := modelOf(17, &onnxpb.GraphProto{
+		Input:       []*onnxpb.ValueInfoProto{portOf(x, f32, "batch", 3)},
+		Output:      []*onnxpb.ValueInfoProto{portOf("y", f32, "batch", 3)},
+		Initializer: []*onnxpb.TensorProto{ramp("fc.weight", 0.1, 3, 3)},
+		Node:        []*onnxpb.NodeProto{nodeOf("MatMul", "first", list(x, "fc.weight"), list("h")), nodeOf("MatMul", "second", list("h", "fc.weight"), list("y"))},
+	})
+	m, err := Parse(encode(file), "", Options{Name: "m.onnx", Batch: 2, Untie: []string{"fc.weight"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	module, err := m.Import()
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := m.Parameters()
+	if len(params) != 2 || !slices.Equal(params[1].Aliases, []string{x}) || len(m.Warnings) != 1 {
+		t.Fatalf("parameters %v, warnings %q", params, m.Warnings)
+	}
+	for _, p := range params {
+		if v := module.Funcs[0].Param(p.Name); v == nil || v.Role != ir.Param {
+			t.Errorf("the program has no parameter %q", p.Name)
+		}
+	}
+	trained := make([]byte, params[1].Type.Bytes())
+	text, err := m.Export(map[string][]byte{params[1].Name: trained}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got onnxpb.ModelProto
+	if err := got.Unmarshal(text); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(got.Graph.Initializer, func(p *onnxpb.TensorProto) bool { return p.RawData != nil && bytes.Equal(*p.RawData, trained) }) {
+		t.Error("the file does not have what was trained")
 	}
 }

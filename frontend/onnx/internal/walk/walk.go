@@ -158,6 +158,11 @@ func (w *Walker) declareParams() error {
 			role = ir.Buffer
 		}
 		p.Value = w.B.Param(p.Name, p.Type, role)
+		if own := p.Value.Name; own != p.Name { // checkpoints, exports and reports know it by the name that the program has for it
+			w.File.Warn("parameter %q is called %q, because an input has its name", p.Name, own)
+			p.Aliases = append(slices.Clone(p.Aliases), p.Name)
+			p.Name, w.Roles.Named[own] = own, p
+		}
 		p.Value.Init = &ir.Tensor{Type: p.Type, Data: data}
 	}
 	return nil
@@ -299,13 +304,15 @@ func (w *Walker) Visit(n *model.Node) {
 		n.Fail("the operator cannot be imported%s", why)
 	}
 	in := w.aligned(n, w.inputsOf(n))
-	for i := range row.Min {
-		if i >= len(in) || in[i] == nil {
-			n.Fail("it has %s, but needs at least %d", printable.Count(len(in), "input"), row.Min)
-		}
+	if len(in) < row.Min {
+		n.Fail("it has %s, but needs at least %d", printable.Count(len(in), "input"), row.Min)
 	}
-	if row.Max < 0 && slices.Contains(in, nil) {
-		n.Fail("one of its required inputs is left out")
+	required := in[:row.Min]
+	if row.Max < 0 {
+		required = in
+	}
+	if i := slices.Index(required, nil); i >= 0 {
+		n.Fail("input %d is left out, but is required", i)
 	}
 	if row.Max >= 0 && len(in) > row.Max {
 		n.Fail("it has %s, but takes at most %d", printable.Count(len(in), "input"), row.Max)
