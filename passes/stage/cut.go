@@ -134,7 +134,7 @@ func (b *balance) divide(n int) ([]int, error) {
 		}
 	}
 	if work < n {
-		return nil, fmt.Errorf("its forward pass has %d operations with weights, but each part needs at least one", work)
+		return nil, fmt.Errorf("its forward pass has %s with weights, but each part needs at least one", printable.Count(work, "operation"))
 	}
 	even := func(x, y state) bool { return x.most < y.most || x.most == y.most && x.bytes < y.bytes }
 	cheap := func(x, y state) bool { return x.bytes < y.bytes || x.bytes == y.bytes && x.most < y.most }

@@ -20,6 +20,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/ops"
 	"github.com/gtc-compiler/gtc/passes/pass"
 	"github.com/gtc-compiler/gtc/runtime/abi"
+	"github.com/gtc-compiler/gtc/runtime/printable"
 )
 
 // most is the largest number of parts that is looked for; what is added to parts is looked through up to mostAdded (the
@@ -339,7 +340,7 @@ func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
 	}
 	queries, keys := op.In[0].Type.Dims[dim], op.In[1].Type.Dims[dim]
 	if queries%tp != 0 && u.f.Name == abi.FuncStep {
-		u.c.Remark(op.Out[0], "has %d heads, which cannot be divided over tp=%d: attention runs whole on every rank", queries, tp)
+		u.c.Remark(op.Out[0], "has %s, which cannot be divided over tp=%d: attention runs whole on every rank", printable.Count(queries, "head"), tp)
 	}
 	if queries%tp != 0 || keys%tp == 0 {
 		return nil
@@ -352,7 +353,7 @@ func (u *unstacker) heads(b *ir.Builder, op *ir.Op) []*ir.Value {
 		}
 	}
 	if u.f.Name == abi.FuncStep {
-		u.c.Remark(op.In[1], "has %d heads of keys, which cannot be divided over tp=%d: each is repeated %d times, for the ranks whose queries read it", keys, tp, n)
+		u.c.Remark(op.In[1], "has %s of keys, which cannot be divided over tp=%d: each is repeated %d times, for the ranks whose queries read it", printable.Count(keys, "head"), tp, n)
 	}
 	in := slices.Clone(op.In)
 	for i := 1; i <= 2; i++ {
