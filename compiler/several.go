@@ -61,8 +61,8 @@ func generate(ctx context.Context, o *Options, results ...*Result) error {
 	if err != nil {
 		return err
 	}
-	if m.GPU = device; c != nil && c.Warning() != "" {
-		results[0].Warnings = append(results[0].Warnings, c.Warning())
+	if m.GPU = device; c != nil {
+		results[0].warn(c.Warning())
 	}
 	if err := ctx.Err(); err != nil { // nothing is written of what was broken off
 		return err

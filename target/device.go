@@ -8,7 +8,7 @@ import (
 // Device is a target whose kernels are compiled apart from the program and launched on a device that has the arena in its memory.
 type Device interface {
 	Target
-	// Launches are those of one call: of a fused kernel, or of several that Joiner.Join lets one call do, one after the other where
+	// Launches are those of one call: of a fused kernel, or of several that one launch can do together by MultiTensor.BatchKey, one after the other where
 	// it says so. describe is a word for what they do. work is the workspace that they take, in bytes. References are to the params
 	// of the first kernel; where kernels are joined, tables say where the others' are.
 	Launches(describe string, kernels []Fused, inOrder bool) (list []launch.Kernel, work int, err error)
