@@ -127,14 +127,19 @@ func held(p *onnx.Parameter, weights map[string][]byte) ([]byte, error) {
 		return p.Data()
 	}
 	if len(data) != p.Type.Bytes() {
-		return nil, fmt.Errorf("parameter %q is %s; %d bytes are given for it", p.Name, p.Type, len(data))
+		return nil, fmt.Errorf("parameter %q is %s, but %d bytes are given for it", p.Name, p.Type, len(data))
 	}
 	return data, nil
 }
 
+// parameterOf is one of the matrices of an adapter, as a parameter.
+func parameterOf(f *pass.Factor) *onnx.Parameter {
+	return &onnx.Parameter{Name: f.Name, Type: f.Type, Data: func() ([]byte, error) { return f.Init.Data, nil }}
+}
+
 // factor is what one of the matrices of an adapter holds now, as numbers.
 func factor(f *pass.Factor, weights map[string][]byte) ([]float64, error) {
-	data, err := held(&onnx.Parameter{Name: f.Name, Type: f.Type, Data: func() ([]byte, error) { return f.Init.Data, nil }}, weights)
+	data, err := held(parameterOf(f), weights)
 	if err != nil {
 		return nil, err
 	}

@@ -105,12 +105,6 @@ type peftFile struct {
 // compute something else with them, or has no place for them. steps is how many the training took.
 func (m *adapted) peft(weights map[string][]byte, steps int64) (*peftFile, error) {
 	out := &peftFile{rank: m.adapters[0].Rank()}
-	contents := func(p *onnx.Parameter) ([]byte, error) {
-		if data, ok := weights[p.Name]; ok {
-			return data, nil
-		}
-		return p.Data()
-	}
 	var errs []error
 	modules := map[string]bool{}
 	for _, p := range m.Parameters() {
@@ -127,9 +121,9 @@ func (m *adapted) peft(weights map[string][]byte, steps int64) (*peftFile, error
 		out.alpha = a.Scale * float64(out.rank)
 		out.fanInFanOut = out.fanInFanOut || a.InOut
 		for _, f := range []pass.Factor{a.A, a.B} {
-			data, ok := weights[f.Name]
-			if !ok {
-				data = f.Init.Data
+			data, err := held(parameterOf(&f), weights)
+			if err != nil {
+				return nil, m.Located(err)
 			}
 			out.tensors = append(out.tensors, onnx.Entry{Name: f.Name, Type: f.Type, Data: data})
 		}
@@ -142,7 +136,7 @@ func (m *adapted) peft(weights map[string][]byte, steps int64) (*peftFile, error
 		if err := out.save(p, weights[p.Name], modules); err != nil {
 			errs = append(errs, err)
 		}
-		data, err := contents(p)
+		data, err := held(p, weights)
 		if err != nil {
 			return nil, m.Located(err)
 		}

@@ -35,8 +35,9 @@ func Run(c *pass.Context) (err error) {
 		return ir.Errorf(ir.Loc{}, "--lora: the module has no @forward, which is what adapters are put into")
 	}
 	var sites []*site
+	targeted := targets(o)
 	for _, p := range f.Params {
-		if (p.Role == ir.Param || p.Role == ir.Buffer) && p.Type.DType.IsFloat() && targets(o, p.Name) && !trained(o, p) {
+		if (p.Role == ir.Param || p.Role == ir.Buffer) && p.Type.DType.IsFloat() && targeted(p.Name) && !trained(o, p) {
 			if s := siteOf(f, p); s != nil {
 				sites = append(sites, s)
 			}
@@ -80,13 +81,15 @@ type site struct {
 	others   bool     // anything else: the adapted weight is made as a whole
 }
 
-// targets reports whether a pattern names the parameter: its whole name, its name without ".weight", or, as in peft, the last part
-// of its module's name.
-func targets(o *pass.LoRA, name string) bool {
-	return slices.ContainsFunc(o.Targets, func(t string) bool {
-		match := regexp.MustCompile("(?s)^(.*[./])?" + pass.Glob(t) + "$").MatchString
-		return match(name) || match(moduleOf(name))
-	})
+// targets gives what reports whether a pattern names a parameter: its whole name, its name without ".weight", or, as in peft, the last
+// part of its module's name.
+func targets(o *pass.LoRA) func(name string) bool {
+	var patterns []string
+	for _, t := range o.Targets {
+		patterns = append(patterns, pass.Glob(t))
+	}
+	match := regexp.MustCompile("(?s)^(.*[./])?(" + strings.Join(patterns, "|") + ")$").MatchString
+	return func(name string) bool { return match(name) || match(moduleOf(name)) }
 }
 
 // moduleOf is the name of the module that a weight belongs to.

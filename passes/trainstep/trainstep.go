@@ -87,7 +87,7 @@ func Run(c *pass.Context) (err error) {
 	case made.meets():
 		open = better.crossing()
 	case better.closed: // numbers depend on the size of the batch, and cannot be those of fewer samples
-		made.crosses = better.crosses
+		made.crosses = better.crossing()
 	}
 	c.Remarks, c.SingleValueStatistics = append(c.Remarks, made.remarks...), made.singleValue
 	trained, evaluated := made.step, made.eval
