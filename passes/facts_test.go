@@ -115,7 +115,7 @@ func lacking(c *pass.Context, want pass.Prop) []string {
 // one of the samples, so that a row that stands wrong cannot go unseen.
 func TestFactsHold(t *testing.T) {
 	changes := map[string]bool{}
-	for _, s := range orderSamples() {
+	for _, s := range orderSamples(t) {
 		have := pass.Typed
 		var table []pass.Pass
 		for _, p := range passes.Table {

@@ -62,7 +62,7 @@ func learnt(c *pass.Context) (map[string][]float64, error) {
 // Fewer are folded or joined, so that sums round elsewhere: in norm, to 1e-5 of f32 constants, and to 2e-2 with half
 // precision, as interp.Tolerance and interp.HalfTolerance have it. The first so many are the same, in the same order.
 func TestFewerRewrites(t *testing.T) {
-	samples := orderSamples()
+	samples := orderSamples(t)
 	t.Chdir(t.TempDir())
 	asked := map[string]bool{}
 	for _, s := range samples {

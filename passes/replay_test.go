@@ -17,7 +17,7 @@ import (
 
 // TestReplay: every pass of every sample, run again on what a dump folder holds, makes the same as it did.
 func TestReplay(t *testing.T) {
-	for _, s := range orderSamples() {
+	for _, s := range orderSamples(t) {
 		dir := t.TempDir()
 		s.opt.DumpDir = dir
 		if _, err := s.through(t, passes.Table); err != nil {
@@ -37,7 +37,7 @@ func TestReplay(t *testing.T) {
 
 // TestReplayTells: a pass that does otherwise is told, and no later one; what is missing or damaged is an error that says what.
 func TestReplayTells(t *testing.T) {
-	s := orderSamples()[0]
+	s := orderSamples(t)[0]
 	dir := t.TempDir()
 	s.opt.DumpDir, s.opt.Disable = dir, []string{"unstack"}
 	if _, err := s.through(t, passes.Table); err != nil {
@@ -141,7 +141,7 @@ func TestReplayOtherSizes(t *testing.T) {
 // TestReplayOfFailure: of a compilation that failed, passes are run up to the one that did, which fails again, or is told to run;
 // and a folder that is dumped into twice holds nothing of the first time but what is not a dump's.
 func TestReplayOfFailure(t *testing.T) {
-	s, dir := orderSamples()[0], t.TempDir()
+	s, dir := orderSamples(t)[0], t.TempDir()
 	s.opt.DumpDir = dir
 	if _, err := s.through(t, passes.Table); err != nil {
 		t.Fatal(err)

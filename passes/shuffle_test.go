@@ -171,7 +171,7 @@ func sameBits(got, want map[string][]float64) error {
 // TestShuffledCalls: the samples' programs give the same, to the bit, whatever order is chosen of what they leave open: of ops
 // before they are scheduled, and behind that of the moments at which collectives end and of work that runs at once, on the memory that was planned.
 func TestShuffledCalls(t *testing.T) {
-	samples := orderSamples()
+	samples := orderSamples(t)
 	t.Chdir(t.TempDir())
 	for _, s := range samples {
 		for _, last := range []string{"overlap", "schedule", "memplan", ""} {
@@ -219,7 +219,7 @@ var shuffledWaits = []string{"gates on ranks and micro-batches", "attention on t
 func TestMutationsOfWaits(t *testing.T) {
 	const seeds = 12
 	list := mutations.Of(t, 60)
-	samples := orderSamples()
+	samples := orderSamples(t)
 	t.Chdir(t.TempDir())
 	for _, s := range samples {
 		c, err := s.through(t, passes.Table)
@@ -279,7 +279,7 @@ func implied(f *ir.Func, n, number int) bool {
 // TestMemoryUsedTwice puts what a call writes where another value lies that is still read: the program is not valid, and gives an error
 // when it is run by its calls.
 func TestMemoryUsedTwice(t *testing.T) {
-	samples := orderSamples()
+	samples := orderSamples(t)
 	t.Chdir(t.TempDir())
 	c, err := samples[0].through(t, passes.Table)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	gencuda "github.com/gtc-compiler/gtc/codegen/cuda"
 	"github.com/gtc-compiler/gtc/codegen/kernel"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
@@ -119,10 +120,7 @@ func sized(t *testing.T, dtype string, r, c int) map[string][]cuda.Kernel {
 // TestNoSpills compiles the shapes at the sizes of GPT-2, BERT, ResNet and larger, for one chip each, with GTC_LONG=1 for both,
 // and reads ptxas' report.
 func TestNoSpills(t *testing.T) {
-	lib, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
-	if err != nil {
-		t.Skipf("NVRTC is absent: %v", err)
-	}
+	lib := fixtures.NVRTC(t)
 	headers, err := cuda.Headers.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
 )
@@ -71,10 +72,7 @@ func TestTemplatesCompile(t *testing.T) { compiles(t, sizes) }
 // other, and with GTC_LONG=1 all for both.
 func compiles(t *testing.T, calls []Call) {
 	t.Helper()
-	lib, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
-	if err != nil {
-		t.Skipf("NVRTC is absent: %v", err)
-	}
+	lib := fixtures.NVRTC(t)
 	for n, arch := range []string{"sm_80", "sm_90"} {
 		mine := calls
 		if !long {

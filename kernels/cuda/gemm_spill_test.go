@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/kernels/cuda/cudatest"
@@ -102,10 +103,7 @@ func spills(t *testing.T, l *nvrtc.Library, calls []cuda.Call, arch string) []st
 // TestGPTProductsSpillNothing: of GPT-2 at its smallest, in single and half precision, for sm_90; with GTC_LONG=1 also in others,
 // of more batches and widths, and for sm_80.
 func TestGPTProductsSpillNothing(t *testing.T) {
-	l, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
-	if err != nil {
-		t.Skip("NVRTC is absent: ", err)
-	}
+	l := fixtures.NVRTC(t)
 	for _, p := range []struct {
 		name    string
 		d       dtype.DType

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/ir/dtype"
 	"github.com/gtc-compiler/gtc/kernels/cuda"
 	"github.com/gtc-compiler/gtc/kernels/cuda/cudatest"
@@ -82,10 +83,7 @@ func everyOther(cases []*cudatest.Case) (out []*cudatest.Case) {
 // Products compile, and no kernel spills registers to memory: usual ones for one chip, tiles for the other, and with GTC_LONG=1
 // twice as many.
 func TestGemmCompiles(t *testing.T) {
-	l, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
-	if err != nil {
-		t.Skip("NVRTC is absent: ", err)
-	}
+	l := fixtures.NVRTC(t)
 	var cases []*cudatest.Case
 	add := func(c cuda.Call) {
 		plan, err := cuda.Lower(c)

@@ -49,7 +49,7 @@ func TestBytesIsAViewAtTheOffset(t *testing.T) {
 
 func TestResidentGrowsWithTouchedMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells")
+		t.Skip("only Linux tells how much of a mapping is in memory")
 	}
 	before, _ := Resident()
 	const size = 64 << 20

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/gtc-compiler/gtc/compiler"
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/passes/pass"
-	"github.com/gtc-compiler/gtc/runtime/nvrtc"
 	target "github.com/gtc-compiler/gtc/target/cuda"
 )
 
@@ -17,9 +17,7 @@ import (
 // single and half precision. Those of the pointwise and reduction families, which gtc generates, must keep their values in
 // registers.
 func TestNoSpills(t *testing.T) {
-	if _, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv)); err != nil {
-		t.Skipf("NVRTC is absent: no kernel is compiled for a GPU (%v)", err)
-	}
+	fixtures.NVRTC(t)
 	families := map[string]int{}
 	for _, file := range models(t) {
 		precisions, archs := compilations(file)

@@ -61,7 +61,7 @@ func Compiler() (path string, err error) {
 		compiler = "g++"
 	}
 	if path, err = exec.LookPath(compiler); err != nil {
-		return "", fmt.Errorf("the stand-in for a GPU is built with a C++ compiler, and there is none: %w", err)
+		return "", fmt.Errorf("the stand-in for a GPU is built with a C++ compiler, and there is none (install g++, or set CXX): %w", err)
 	}
 	return path, nil
 }

@@ -214,7 +214,7 @@ func TestBlasLibrary(t *testing.T) {
 	}
 	lib, err := dynlib.Open(blasVariable, append(names, "libcublasLt.so.13", "libcublasLt.so.12")...)
 	if err != nil {
-		t.Skip("cuBLASLt is absent: ", err)
+		t.Skip("cuBLASLt is absent (pip install nvidia-cublas, and set "+blasVariable+" to its libcublasLt.so): ", err)
 	}
 	b, err := bindBlas(lib)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/kernels/cuda/standin"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/device"
 	"github.com/gtc-compiler/gtc/runtime/device/cuda/driver"
 	"github.com/gtc-compiler/gtc/runtime/device/devicetest"
-	"github.com/gtc-compiler/gtc/runtime/nvrtc"
 )
 
 // text is kernels on 256 floats: a sum of two, a doubling, one that refuses row 5, one that follows a table of offsets, and one
@@ -247,9 +247,7 @@ func TestImagesForDevices(t *testing.T) {
 
 // Source is compiled once for all starts, and what is wrong with it is told.
 func TestSource(t *testing.T) {
-	if _, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv)); err != nil {
-		t.Skipf("NVRTC is absent: %v", err)
-	}
+	fixtures.NVRTC(t)
 	t.Setenv("GTC_CACHE", t.TempDir())
 	const source = `extern "C" __global__ void one(float* x) { x[threadIdx.x] = 1; }`
 	var said []string

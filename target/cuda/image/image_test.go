@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gtc-compiler/gtc/internal/fixtures"
 	"github.com/gtc-compiler/gtc/runtime/abi"
 	"github.com/gtc-compiler/gtc/runtime/nvrtc"
 	"github.com/gtc-compiler/gtc/target/launch"
@@ -32,7 +33,7 @@ func builder(t *testing.T, o launch.Options) *Builder {
 		t.Fatal(err)
 	}
 	if b.compiler == nil {
-		t.Skip("NVRTC and nvcc are absent: " + b.warning)
+		t.Skip("kernels are NOT COMPILED for a GPU: NVRTC and nvcc are absent (pip install nvidia-cuda-nvrtc, and set VIRTUAL_ENV or CUDA_HOME): " + b.warning)
 	}
 	return b
 }
@@ -130,10 +131,7 @@ func TestSource(t *testing.T) {
 	if include.MatchString(text) || strings.Count(text, "struct bf16") < 1 {
 		t.Errorf("it includes something, or lacks it:\n%.2000s", text)
 	}
-	l, err := nvrtc.Open(nvrtc.Candidates("", os.Getenv))
-	if err != nil {
-		t.Skipf("NVRTC is absent: %v", err)
-	}
+	l := fixtures.NVRTC(t)
 	if _, _, err := l.Compile(nvrtc.Source{Name: "kernels.cu", Text: text}, "sm_80", "--std=c++17"); err != nil {
 		t.Error(err)
 	}
