@@ -95,22 +95,11 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 			continue
 		}
 		have, err := c.Tensor(x.Name)
-		if err != nil && anew(x) {
-			told["state of gradient compression is not in the checkpoint: it starts anew"] = true
-			continue
-		}
-		if err != nil && x.Name == abi.EmptySteps {
-			told["a count of empty steps is not in the checkpoint: it starts at 0"] = true
-			continue
-		}
-		if err != nil && strings.HasPrefix(x.Name, abi.LossScale) {
-			told["a loss scale is not in the checkpoint: it starts anew"] = true
-			continue
-		}
-		if err != nil && x.Name == abi.NoiseSeed { // of an earlier gtc, whose noise was that of seed 0
-			continue
-		}
 		if err != nil {
+			if note, ok := mayLack(x); ok {
+				told[note] = true
+				continue
+			}
 			return fmt.Errorf("it was made by another model or optimizer%s: %w", s.otherModel(c), err)
 		}
 		if have.DType == x.DType && slices.Equal(have.Shape, s.Plan.Kept(x)) {
@@ -135,6 +124,7 @@ func (s *session) restore(c *ckpt.Checkpoint, t *trainer) error {
 			told[text] = true
 		}
 	}
+	delete(told, "")
 	for _, text := range slices.Sorted(maps.Keys(told)) {
 		s.rep.Note("%s", text)
 	}
@@ -167,6 +157,21 @@ func dropped(x *program.Plan, names []string) string {
 		text += " (what gradient compression had yet to send)"
 	}
 	return text
+}
+
+// mayLack reports whether a checkpoint may be without x, and what is told then. It is never a tensor of the model, whatever its name.
+func mayLack(x *abi.Tensor) (note string, ok bool) {
+	switch {
+	case x.Role != abi.RoleState:
+		return "", false
+	case anew(x):
+		return "state of gradient compression is not in the checkpoint: it starts anew", true
+	case x.Name == abi.EmptySteps:
+		return "a count of empty steps is not in the checkpoint: it starts at 0", true
+	case strings.HasPrefix(x.Name, abi.LossScale):
+		return "a loss scale is not in the checkpoint: it starts anew", true
+	}
+	return "", x.Name == abi.NoiseSeed // of an earlier gtc, whose noise was that of seed 0
 }
 
 // anew reports whether x may start as zeros: what gradient compression keeps from step to step.

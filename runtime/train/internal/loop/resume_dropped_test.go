@@ -30,3 +30,20 @@ func TestDroppedState(t *testing.T) {
 		t.Errorf("the largest arena is %d, not 7", x.LargestArena())
 	}
 }
+
+// TestMayLack: a checkpoint may lack what a run keeps beside the model, but no parameter, though it be called the same.
+func TestMayLack(t *testing.T) {
+	for _, name := range []string{abi.EmptySteps, abi.NoiseSeed, abi.LossScale, abi.SkippedSteps} {
+		if _, ok := mayLack(&abi.Tensor{Name: name, Role: abi.RoleState}); !ok {
+			t.Errorf("state %s must be in a checkpoint", name)
+		}
+		for _, role := range []abi.Role{abi.RoleParam, abi.RoleBuffer} {
+			if note, ok := mayLack(&abi.Tensor{Name: name, Role: role}); ok {
+				t.Errorf("%s %s of the model keeps its initial values when a checkpoint lacks it: %q", role, name, note)
+			}
+		}
+	}
+	if _, ok := mayLack(&abi.Tensor{Name: abi.StepCount, Role: abi.RoleState}); ok {
+		t.Error("a checkpoint may lack the count of steps")
+	}
+}
