@@ -50,7 +50,7 @@ def load_state(model, checkpoint, strict=True):
     if strict and missing:
         faults.append(f"no tensor for {len(missing)} of the module's parameters: {listed(missing)}")
     if strict and unexpected:
-        faults.append(f"the module has no parameter or buffer for {len(unexpected)} tensors: {listed(unexpected)}")
+        faults.append(f"the module has no parameter or buffer for {len(unexpected)} tensor{'s' * (len(unexpected) > 1)}: {listed(unexpected)}")
     if wrong:
         faults.append("other shapes: " + listed(wrong, "; "))
     if not any(n in names for n in tensors) and not faults:

@@ -430,7 +430,7 @@ class States(unittest.TestCase):
         write_safetensors(path, state)
         with self.assertRaises(gtc.StateError) as told:
             gtc.load_state(self.model, path)
-        for part in ("no tensor for 1 of the module's parameters: 0.weight", "no parameter or buffer for 1 tensors: val_3", r"0.bias: the checkpoint has [5], but the module has [4]"):
+        for part in ("no tensor for 1 of the module's parameters: 0.weight", "no parameter or buffer for 1 tensor: val_3", r"0.bias: the checkpoint has [5], but the module has [4]"):
             self.assertIn(part, str(told.exception))
         for n, t in self.model.state_dict().items():
             self.assertTrue(torch.equal(t, before[n]), f"{n} was changed")
