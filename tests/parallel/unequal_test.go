@@ -38,7 +38,7 @@ func TestUnequalData(t *testing.T) {
 			wg.Go(func() {
 				cmd := exec.Command(filepath.Join(dir, "bin", name), append(args[rank], "--dir", dir, "--checkpoint-dir", "none")...)
 				text, err := cmd.CombinedOutput()
-				want := what + ": all ranks must read the same data, of which each takes its part: rank 0 has 16 samples, rank 1 has 24"
+				want := what + ": all ranks must read the same data, of which each takes its part: rank 0 has 16 samples, but rank 1 has 24"
 				if err == nil || rank == 0 && !strings.Contains(string(text), want) || strings.Contains(string(text), "step 1/") {
 					t.Errorf("%s: rank %d: %v\n%s", what, rank, err, text)
 				}
