@@ -8,7 +8,7 @@ import (
 
 // Call is one entry of what a function does when it runs, in order: a launch of one kernel or of several that are launched
 // together, or a collective that starts here and runs beside later calls. The schedule pass makes the calls of a function, memplan
-// reads them, codegen/rank prints them.
+// reads them, codegen/rank prints them. A transfer to or from host storage is one that runs beside later calls, too.
 type Call struct {
 	// Work is what it runs: one kernel or collective, or several kernels in one launch.
 	Work []Work
@@ -16,9 +16,9 @@ type Call struct {
 	// run at the same time.
 	InOrder bool
 	// On is the stream of a collective: its mesh axis, such as dp; for a message to coordinate 1 of axis pp it is pp>1, from there
-	// pp<1. Calls on one stream run in order. "" is the stream of the kernels.
+	// pp<1; what is offloaded goes on host>, what is fetched on host<. Calls on one stream run in order. "" is the stream of the kernels.
 	On string
-	// Wait lists the collectives that must have ended before this call starts, by their position in Func.Calls, ascending.
+	// Wait lists the calls on other streams that must have ended before this one starts, by their position in Func.Calls, ascending.
 	Wait []int
 }
 
@@ -157,7 +157,9 @@ func (p *parser) call() Call {
 		}
 		for _, way := range []string{"<", ">"} {
 			if p.try(way) {
-				c.On += way + fmt.Sprint(p.integer())
+				if c.On += way; p.digit() {
+					c.On += fmt.Sprint(p.integer())
+				}
 				break
 			}
 		}
@@ -169,6 +171,11 @@ func (p *parser) call() Call {
 		}
 	}
 	return c
+}
+
+// digit reports whether a digit follows at once.
+func (p *parser) digit() bool {
+	return p.pos < len(p.text) && p.text[p.pos] >= '0' && p.text[p.pos] <= '9'
 }
 
 func (p *parser) work() Work {

@@ -77,7 +77,7 @@ type Value struct {
 	Init     *Tensor       // initial contents of a Param, Buffer or State; nil means zeros
 	Sharding mesh.Sharding // how ranks split it; the zero value until the shard pass, and for a value that all ranks have whole
 	Data     bool          // it depends on what is read from the data set; set with Sharding, no part of the text form
-	Offset   int           // bytes from the start of the arena, set by memplan; NoOffset before, and where it has no memory
+	Offset   int           // bytes from the start of the arena, or of host storage (OnHost), set by memplan; NoOffset before, and where it has no memory
 	Within   *Value        // the larger value in whose memory it is computed, as a part of it, set by schedule; nil: it has memory of its own
 	Alone    bool          // no other value uses its memory at any time during the function, set by schedule, so that its calls may be delayed
 }

@@ -61,6 +61,10 @@ type Rules struct {
 	Precision string
 	// Collective names the mesh operation for ops that talk to other ranks (mesh.AllReduce, …).
 	Collective mesh.Collective
+	// Transfer says that the op copies between the arena and host storage.
+	Transfer Transfer
+	// Lands says, of a transfer to host storage, when it is over at the latest: when so many kernels behind it, at least 1, have started.
+	Lands func(op *Op) int
 	// Effect keeps an op that has no used result (a barrier, a check).
 	Effect bool
 	// Doc is one line that says what the op computes, shown by gtc ops.

@@ -52,6 +52,9 @@ func (f *Func) Verify(m *Module) error {
 		if !defined[r.Value] {
 			return fmt.Errorf("@%s: result %s is not defined", f.Name, ref(r.Value))
 		}
+		if r.Value.OnHost() {
+			return fmt.Errorf("@%s: result %s lies in host storage, but must lie in the arena", f.Name, ref(r.Value))
+		}
 		if r.Updates != nil && (!defined[r.Updates] || r.Updates.Op != nil || !r.Updates.Type.Equal(r.Value.Type)) {
 			return fmt.Errorf("@%s: %s %s cannot update %s %s", f.Name, ref(r.Value), r.Value.Type, ref(r.Updates), r.Updates.Type)
 		}
@@ -66,6 +69,10 @@ func verifyOp(op *Op, defined map[*Value]bool) error {
 	for i, v := range op.In {
 		if v != nil && !defined[v] {
 			return fmt.Errorf("operand %d of %s, %s, is not defined before it", i, op.Def.Name, ref(v))
+		}
+		if v != nil && v.OnHost() != (op.Def.Rules.Transfer == FromHost) {
+			return fmt.Errorf("operand %d of %s, %s, lies in %s", i, op.Def.Name, ref(v), map[bool]string{
+				true: "host storage, which only a fetch reads", false: "the arena, but must lie in host storage"}[v.OnHost()])
 		}
 	}
 	if op.Loc.IsZero() {

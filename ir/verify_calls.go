@@ -6,7 +6,7 @@ import (
 )
 
 // A schedule is right when every op is done once, by work that reads what the ops read, after what makes it: what a collective
-// makes is there when a call has waited for it by its number. Which views lie between an operand and the value that holds its
+// or a transfer makes is there when a call has waited for it by its number. Which views lie between an operand and the value that holds its
 // elements is known here only by the mark of fuse: an op without a group takes no kernel, so its results are its operands' memory.
 
 // schedule is what is known while the calls of a function are gone through.
@@ -15,7 +15,7 @@ type schedule struct {
 	groups map[int][]*Op
 	parts  map[int]map[int]int // by group and part: the call that does it
 	wrote  map[*Value]int      // the call that writes a value, as far as calls were gone through
-	over   map[int]bool        // collectives that were waited for
+	over   map[int]bool        // calls on streams that were waited for
 	at     int                 // the call at hand
 }
 
@@ -135,7 +135,7 @@ func (s *schedule) call(c *Call) error {
 	for k, n := range c.Wait {
 		switch {
 		case n < 0 || n >= s.at || s.f.Calls[n].On == "":
-			return s.fault("waits for call %d, which is not an earlier collective", n)
+			return s.fault("waits for call %d, which is not an earlier one on a stream", n)
 		case s.over[n] || k > 0 && c.Wait[k-1] >= n:
 			return s.fault("waits for call %d once more", n)
 		}
@@ -143,8 +143,8 @@ func (s *schedule) call(c *Call) error {
 	}
 	for k := range c.Work {
 		w := &c.Work[k]
-		if collective := s.groups[w.Group][0].Def.Rules.Collective != ""; collective != (c.On != "") || collective && len(c.Work) > 1 {
-			return s.fault("must be either a collective on a stream or kernels on no stream")
+		if beside := s.groups[w.Group][0].Beside(); beside != (c.On != "") || beside && len(c.Work) > 1 {
+			return s.fault("must be either a collective or a transfer on a stream, or kernels on no stream")
 		}
 		if err := s.reads(w); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (s *schedule) writes(w *Work) error {
 	return nil
 }
 
-// missing says why v is not there yet, or "". At the end of the function, collectives are over.
+// missing says why v is not there yet, or "". At the end of the function all streams are idle.
 func (s *schedule) missing(v *Value, end bool) string {
 	if v.Op == nil || constant(v) {
 		return ""
@@ -229,7 +229,7 @@ func (s *schedule) missing(v *Value, end bool) string {
 	case !there && len(s.parts[v.Op.Group]) > 0:
 		return "no call writes"
 	case there && s.f.Calls[n].On != "" && !s.over[n] && !end:
-		return fmt.Sprintf("collective %d makes, and no call has waited for it", n)
+		return fmt.Sprintf("call %d makes on stream %s, and no call has waited for it", n, s.f.Calls[n].On)
 	}
 	return ""
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Once values have offsets, the calls are gone through with what each stretch of the arena holds: whatever is read must still be
-// there, and nothing is written that a collective on its way or work of the same launch uses. So no plan of memory, and no change
+// there, and nothing is written that a collective or transfer on its way or work of the same launch uses. So no plan of memory, and no change
 // of the calls' order after it, is taken on trust.
 
 // stretch is a part of the arena, in bytes, and the value that it holds.
@@ -70,19 +70,19 @@ func (c contents) set(from, to int, v *Value) contents {
 	return slices.Replace(c, i, j, parts...)
 }
 
-// place is the stretch in which v lies, and the value whose memory that is.
+// place is the stretch in which v lies, and the value whose memory that is. Host storage lies behind the arena.
 func place(v *Value) stretch {
 	if v.Within != nil {
 		v = v.Within
 	}
-	return stretch{v.Offset, v.Offset + v.Type.Bytes(), v}
+	return stretch{v.Place(), v.Place() + v.Type.Bytes(), v}
 }
 
 // memory is what is known of the arena while the calls of a function are gone through.
 type memory struct {
 	f      *Func
 	holds  contents
-	flying map[int][]stretch // by collective on its way: what it reads and writes
+	flying map[int][]stretch // by collective or transfer on its way: what it reads and writes
 	shared map[int]*Value    // by offset, the first of the constants that lie there: equal ones are stored once
 	at     int
 }
@@ -146,7 +146,7 @@ func (m *memory) call(c *Call) error {
 	return nil
 }
 
-// fly notes what a collective works on while it is on its way. An all_reduce has copied what it reads into its results.
+// fly notes what a collective or a transfer works on while it is on its way. An all_reduce has copied what it reads into its results.
 func (m *memory) fly(w *Work) {
 	busy := slices.Clone(w.Write)
 	if w.Write == nil || w.Write[0].Op.Def.Rules.Collective != mesh.AllReduce {
@@ -208,7 +208,7 @@ func (m *memory) writes(w *Work) error {
 		for _, n := range slices.Sorted(maps.Keys(m.flying)) {
 			for _, s := range m.flying[n] {
 				if p.from < s.to && s.from < p.to {
-					return m.fault("writes %s &%d, which collective %d still needs for %s: no call has waited for it", ref(v), p.from, n, ref(s.v))
+					return m.fault("writes %s &%d, which call %d still needs for %s: no call has waited for it", ref(v), p.from, n, ref(s.v))
 				}
 			}
 		}

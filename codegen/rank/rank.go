@@ -184,6 +184,9 @@ func (g *generator) call(c *ir.Call) (call, error) {
 		cm, err := g.collective(op)
 		return call{name: op.Out[0].Name + " = " + op.Def.Name, loc: op.Loc.String(), comm: cm, out: op.Out}, err
 	}
+	if op.Def.Rules.Transfer != ir.NoTransfer {
+		return call{}, ir.Errorf(op.Loc, "%s copies between the arena and host storage, which programs cannot do yet", op)
+	}
 	switch impl := group.Impl(op); impl.Kind {
 	case kir.Template:
 		return g.templateCall(op, impl)

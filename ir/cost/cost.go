@@ -11,10 +11,10 @@ import (
 )
 
 // Flops is the number of arithmetic operations of one execution: a multiplication and an addition count as two, a
-// function such as exp as one. Views, copies and collectives count as none.
+// function such as exp as one. Views, copies, transfers and collectives count as none.
 func Flops(op *ir.Op) int64 {
 	r := &op.Def.Rules
-	if r.Collective != "" {
+	if op.Beside() {
 		return 0
 	}
 	var impl kir.Impl

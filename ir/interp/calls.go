@@ -10,7 +10,7 @@ import (
 )
 
 // A function with calls can be run by them, on memory: what a call reads must lie where its value has its place, and what it writes
-// is over what lay there. A collective ends at a moment that the seed chooses, between its call and the first that waits for
+// is over what lay there. A collective or a transfer ends at a moment that the seed chooses, between its call and the first that waits for
 // it, each stream in order; work that runs at once is done in an order that the seed chooses. So a wait that is missing, or memory that is
 // used twice, shows as an error that tells the call, or as other results, for one seed or another.
 
@@ -21,10 +21,10 @@ type cell struct {
 	v        *ir.Value
 	part     int
 	x        *ir.Array
-	pending  bool // a collective that makes it is on its way
+	pending  bool // a call that makes it is on its way
 }
 
-// flight is a collective on its way.
+// flight is a collective or a transfer on its way.
 type flight struct {
 	call int
 	on   string
@@ -46,14 +46,14 @@ type arena struct {
 	cells  []*cell
 	groups map[int][]*ir.Op
 	places map[*ir.Value]int // of values without an offset: stretches of their own
-	top    int
-	flying []*flight // in the order of their calls
+	top    int               // where the next of these begins
+	flying []*flight         // in the order of their calls
 	call   int
 }
 
 // runCalls does the calls of f.
 func (o Options) runCalls(f *ir.Func, e env, rank int, b *board, at string) error {
-	m := &arena{o: o, f: f, rank: rank, b: b, at: at, r: rand.New(rand.NewPCG(o.Shuffle, uint64(rank))), groups: map[int][]*ir.Op{}, places: map[*ir.Value]int{}, top: 1 << 40}
+	m := &arena{o: o, f: f, rank: rank, b: b, at: at, r: rand.New(rand.NewPCG(o.Shuffle, uint64(rank))), groups: map[int][]*ir.Op{}, places: map[*ir.Value]int{}, top: 1 << 58}
 	for _, op := range f.Ops {
 		if op.Group != 0 {
 			m.groups[op.Group] = append(m.groups[op.Group], op)
@@ -91,7 +91,7 @@ func (m *arena) place(v *ir.Value) (from, to int, owner *ir.Value) {
 	if v.Within != nil {
 		v = v.Within
 	}
-	from = v.Offset
+	from = v.Place()
 	if from < 0 {
 		at, known := m.places[v]
 		if !known {
@@ -125,7 +125,7 @@ func (m *arena) load(v *ir.Value, part int) (*cell, error) {
 	for _, c := range m.cells {
 		switch {
 		case c.v == v && c.part == part && c.pending:
-			return nil, fmt.Errorf("reads %%%s, which a collective makes that nothing has waited for", v.Name)
+			return nil, fmt.Errorf("reads %%%s, which a call makes that nothing has waited for", v.Name)
 		case c.v == v && c.part == part:
 			return c, nil
 		case c.owner != owner && c.from < to && from < c.to:
@@ -228,7 +228,7 @@ func (m *arena) within(x, v *ir.Value) bool {
 	return x.Within == v
 }
 
-// do is one call: collectives that end, among them those that it waits for, then its work.
+// do is one call: calls on streams that end, among them those that it waits for, then its work.
 func (m *arena) do(c *ir.Call) error {
 	for _, n := range c.Wait {
 		for k := slices.IndexFunc(m.flying, func(f *flight) bool { return f.call == n }); k >= 0; k = slices.IndexFunc(m.flying, func(f *flight) bool { return f.call == n }) {
@@ -308,7 +308,21 @@ func (m *arena) watch(op *ir.Op, out []*ir.Array) {
 	}
 }
 
-// fly begins a collective. Ranks meet here, in the order of the calls, which is proven to end; what they agreed on is in memory
+// outOf is what an op that runs beside the kernels makes: with other ranks, or of what it copies.
+func (m *arena) outOf(op *ir.Op, in []*ir.Array) ([]*ir.Array, error) {
+	if op.Def.Rules.Transfer != ir.NoTransfer {
+		return m.evaluate(op, in)
+	}
+	out, err := m.b.do(call{m.rank, op, m.at}, m.o.Micro, in)
+	for i := range out {
+		if !m.o.Exact {
+			out[i] = rounded(out[i])
+		}
+	}
+	return out, err
+}
+
+// fly begins a collective or a transfer. Ranks meet here, in the order of the calls, which is proven to end; what they agreed on is in memory
 // when it lands. An all_reduce works in its results, into which its operands are copied first; others read their operands until they land.
 func (m *arena) fly(c *ir.Call) error {
 	w := &c.Work[0]
@@ -324,14 +338,9 @@ func (m *arena) fly(c *ir.Call) error {
 			return err
 		}
 	}
-	out, err := m.b.do(call{m.rank, op, m.at}, m.o.Micro, in)
+	out, err := m.outOf(op, in)
 	if err != nil {
 		return err
-	}
-	for i := range out {
-		if !m.o.Exact {
-			out[i] = rounded(out[i])
-		}
 	}
 	m.watch(op, out)
 	f.out = out
@@ -347,12 +356,12 @@ func (m *arena) fly(c *ir.Call) error {
 	return nil
 }
 
-// land ends a collective.
+// land ends a collective or a transfer.
 func (m *arena) land(f *flight) error {
 	m.flying = slices.DeleteFunc(m.flying, func(g *flight) bool { return g == f })
 	for _, c := range append(slices.Clone(f.read), f.held...) {
 		if !slices.Contains(m.cells, c) {
-			return fmt.Errorf("%%%[2]s is overwritten while collective %[1]d, which needs it, is still running", f.call, c.v.Name)
+			return fmt.Errorf("%%%[2]s is overwritten while call %[1]d, which needs it, is still running", f.call, c.v.Name)
 		}
 	}
 	for i, v := range m.groups[f.w.Group][0].Out {

@@ -56,8 +56,8 @@ func TestCallsOnMemory(t *testing.T) {
 		t.Errorf("%d different results: %v", len(all), all)
 	}
 	for _, c := range []struct{ old, new, want string }{
-		{" after 1", "", "reads %s, which a collective makes that nothing has waited for"},
-		{"f32[4] &64 @4", "f32[4] &128 @4", "%s is overwritten while collective 1"},
+		{" after 1", "", "reads %s, which a call makes that nothing has waited for"},
+		{"f32[4] &64 @4", "f32[4] &128 @4", "%s is overwritten while call 1"},
 		{"f32[4] &192 @3", "f32[4] &0 @3", "reads %x, but its place holds %p"},
 		{"  2: @3 (%x) -> (%p)\n  3: @4 (%p, %x) -> (%a)\n  4:", "  2: @3 (%x) -> (%p) + @4 (%p, %x) -> (%a)\n  3:", "reads %p, but its place holds nothing yet"},
 	} {
@@ -68,6 +68,53 @@ func TestCallsOnMemory(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%q for %q: %v, want %s", c.new, c.old, outcomes(t, text, 30), c.want)
+		}
+	}
+}
+
+// offloaded offloads a value and fetches it, on an arena in which %c takes the place of what was offloaded.
+const offloaded = `mesh @m = [dp=2]
+
+func @step(%x: f32[4] &0) {
+  %a = neg %x : f32[4] &64 @1
+  %h = offload %a {lands=1} : f32[4] &0 @2
+  %b = mul %a, %x : f32[4] &128 @3
+  %c = neg %b : f32[4] &64 @4
+  %f = fetch %h : f32[4] &192 @5
+  %d = mul %c, %c : f32[4] &256 @6
+  %e = mul %d, %f : f32[4] &320 @7
+  return out0=%e
+} calls {
+  0: @1 (%x) -> (%a)
+  1: @2 (%a) -> (%h) on host>
+  2: @3 (%a, %x) -> (%b)
+  3: @4 (%b) -> (%c) after 1
+  4: @5 (%h) -> (%f) on host<
+  5: @6 (%c) -> (%d)
+  6: @7 (%d, %f) -> (%e) after 4
+}
+`
+
+// TestTransfersOnMemory: transfers give what the ops give, at whatever moment they end; a wait that is missing, and memory that is used too
+// early, show.
+func TestTransfersOnMemory(t *testing.T) {
+	if all := outcomes(t, offloaded, 30); len(all) != 1 || strings.Contains(fmt.Sprint(all), "%") {
+		t.Errorf("%d different results: %v", len(all), all)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{"after 1", "", "%a is overwritten while call 1, which needs it, is still running"},
+		{"after 4", "", "reads %f, but its place holds nothing yet"},
+		{"f32[4] &128 @3", "f32[4] &64 @3", "%a is overwritten while call 1"},
+		{"f32[4] &256 @6", "f32[4] &192 @6", "reads %d, but its place holds %f"},
+		{"-> (%c) after 1\n", "-> (%c)\n", "reads %h, but its place holds nothing yet"},
+	} {
+		text := strings.Replace(offloaded, c.old, c.new, 1)
+		found := false
+		for told := range outcomes(t, text, 40) {
+			found = found || strings.Contains(told, c.want)
+		}
+		if !found || text == offloaded {
+			t.Errorf("%q for %q: %v, want %s", c.new, c.old, outcomes(t, text, 40), c.want)
 		}
 	}
 }

@@ -40,7 +40,11 @@ func instantiate(d *ir.Def, s ir.Sample, r *rand.Rand) *instance {
 		}
 		a := ir.NewArray(t)
 		interp.Fill(r, a, limit)
-		in, x.in = append(in, x.b.Param(fmt.Sprintf("a%d", i), t, ir.Input)), append(x.in, a)
+		v := x.b.Param(fmt.Sprintf("a%d", i), t, ir.Input)
+		if d.Rules.Transfer == ir.FromHost {
+			v = ops.Offload(x.b, v, 1)
+		}
+		in, x.in = append(in, v), append(x.in, a)
 	}
 	if s.Fill != nil {
 		s.Fill(r, x.in)
@@ -111,6 +115,9 @@ func roundTrip(t *testing.T, x *instance) {
 	t.Helper()
 	x.f.Results = nil
 	for _, v := range x.op.Out {
+		if v.OnHost() { // where no result may lie
+			v = ops.Fetch(x.b, v)
+		}
 		x.b.Result("", v)
 	}
 	m := &ir.Module{Funcs: []*ir.Func{x.f}}

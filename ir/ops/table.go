@@ -77,6 +77,8 @@ func surveyed(d *ir.Def) (kernel, factors string) {
 		switch {
 		case d.Rules.Collective != "":
 			note("mesh")
+		case d.Rules.Transfer != ir.NoTransfer:
+			note("copy")
 		case d.Rules.Impl == nil:
 			note("parts")
 		default:

@@ -8,6 +8,7 @@ import (
 	"github.com/gtc-compiler/gtc/ir/group"
 	"github.com/gtc-compiler/gtc/ir/kir"
 	"github.com/gtc-compiler/gtc/passes/pass"
+	"github.com/gtc-compiler/gtc/runtime/abi"
 )
 
 // block is a stretch of memory: one value's buffer, or the buffers of a collective's tensors side by side.
@@ -28,8 +29,9 @@ type funcPlan struct {
 	block  map[*ir.Value]*block    // storage of values that are not fixed
 	same   map[*ir.Value]*ir.Value // value whose storage it takes over
 	result map[*ir.Value]bool      // must last to the end
-	blocks []*block
-	spaces map[int]*group.Space // by group number; nil for those that have none
+	blocks []*block                // in the arena
+	host   []*block                // in host storage
+	spaces map[int]*group.Space    // by group number; nil for those that have none
 }
 
 func newFuncPlan(p *planner, f *ir.Func) *funcPlan {
@@ -109,9 +111,9 @@ func (fn *funcPlan) liveness() {
 	}
 }
 
-// inFlight keeps what a collective reads and writes alive while it may be running: until a call waits for it, or to the end.
+// inFlight keeps what a collective or a transfer reads and writes alive while it may be running: until a call waits for it, or to the end.
 func (fn *funcPlan) inFlight() {
-	over := map[int]int{} // collective -> the call that waits for it
+	over := map[int]int{} // call on a stream -> the call that waits for it
 	for n := range fn.f.Calls {
 		for _, w := range fn.f.Calls[n].Wait {
 			over[w] = n
@@ -285,7 +287,12 @@ func (fn *funcPlan) newBlock(parts []*ir.Value, first, last int) *block {
 		b.bytes += align(v.Type.Bytes())
 		fn.block[v] = b
 	}
-	fn.blocks = append(fn.blocks, b)
+	if parts[0].OnHost() {
+		b.bytes = (b.bytes + abi.HostAlign - 1) &^ (abi.HostAlign - 1)
+		fn.host = append(fn.host, b)
+	} else {
+		fn.blocks = append(fn.blocks, b)
+	}
 	return b
 }
 
@@ -332,8 +339,8 @@ func (fn *funcPlan) drop(b *block, v, place *ir.Value) {
 }
 
 // pack finds offsets from base on and returns how many bytes the blocks span.
-func (fn *funcPlan) pack(base int) int {
-	order := slices.Clone(fn.blocks)
+func pack(blocks []*block, base int) int {
+	order := slices.Clone(blocks)
 	slices.SortStableFunc(order, func(a, b *block) int {
 		if a.bytes != b.bytes {
 			return b.bytes - a.bytes
@@ -358,7 +365,7 @@ func (fn *funcPlan) pack(base int) int {
 		placed = slices.Insert(placed, i, b)
 		top = max(top, at+b.bytes)
 	}
-	for _, b := range fn.blocks {
+	for _, b := range blocks {
 		for i, v := range b.parts {
 			v.Offset = base + b.offset + b.at[i]
 		}

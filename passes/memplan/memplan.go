@@ -9,6 +9,9 @@
 // each micro-batch in flight. A slot holds one chunk of the model at a time, so the chunks' stashes lie over one another,
 // apart from what is sent: the interleaved schedule would come to a stop if the next chunk waited for messages of the last.
 // What a function stashes is made there in the first place.
+//
+// Host values, which are made by offloads and read by fetches, have places in a second space, host storage, packed by the same rule. It is the same
+// for all functions: nothing lives there between them.
 package memplan
 
 import (
@@ -47,7 +50,8 @@ func Run(c *pass.Context) error {
 	for _, f := range c.Module.Funcs {
 		fn := newFuncPlan(p, f)
 		fn.liveness()
-		top = max(top, fn.pack(base))
+		top = max(top, pack(fn.blocks, base))
+		p.plan.HostBytes = max(p.plan.HostBytes, pack(fn.host, 0))
 		fn.finish()
 		w, err := workspace(c.Opt, f)
 		if err != nil {
@@ -61,6 +65,9 @@ func Run(c *pass.Context) error {
 	p.plan.ArenaBytes = base + top + work
 	c.Plan = p.plan
 	c.Remark(nil, "the arena takes %d bytes: %s", p.plan.ArenaBytes, segments(p.plan.Segments))
+	if p.plan.HostBytes > 0 {
+		c.Remark(nil, "host storage takes %d bytes", p.plan.HostBytes)
+	}
 	return nil
 }
 

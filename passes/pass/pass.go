@@ -175,6 +175,7 @@ type Plan struct {
 	StashBytes int               // size of one slot, bytes; Context.Slots of them follow each other
 	Workspace  int               // offset in the arena of the scratch area that templates share
 	WorkBytes  int               // its size, bytes
+	HostBytes  int               // size of host storage, bytes; 0 where nothing is offloaded
 	Segments   map[string]int    // bytes by kind: params, buffers, state, grads, activations, inputs, workspace
 	Copies     map[string][]Copy // per function: copies to make when it ends, for updates that could not be made in place
 }

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"github.com/gtc-compiler/gtc/distributed/mesh"
+	"github.com/gtc-compiler/gtc/ir"
 	"github.com/gtc-compiler/gtc/ir/group"
 )
 
@@ -30,6 +31,28 @@ func landings(list []group.Group) map[int]int {
 			}
 		}
 		flying = append(kept, flight{pos: pos, bytes: n})
+	}
+	return out
+}
+
+// offloaded says of each offload in list, by position, at which kernel it is over at the latest: the one that its op says, counted from
+// there on. One behind which there are not so many is over when the function ends.
+func offloaded(list []group.Group) map[int]int {
+	out, left := map[int]int{}, map[int]int{} // kernels that may still start before it is over
+	for pos, g := range list {
+		op := g.Ops[0]
+		if op.Def.Rules.Transfer == ir.ToHost {
+			left[pos] = op.Def.Rules.Lands(op)
+		}
+		if op.Beside() {
+			continue
+		}
+		for from := range left {
+			if left[from]--; left[from] == 0 {
+				out[from] = pos
+				delete(left, from)
+			}
+		}
 	}
 	return out
 }

@@ -1,7 +1,7 @@
-// Package schedule writes down what each function does when it runs: ir.Func.Calls, one for each kernel, template or collective,
-// with what it reads and writes, the stream of a collective, and which collectives a call waits for. The order of the groups is that
-// of fuse. It decides which values are made as parts of others, when a collective is over at the latest, and which values keep their
-// place for good; memplan plans memory for these calls and no others, and codegen/rank prints them.
+// Package schedule writes down what each function does when it runs: ir.Func.Calls, one for each kernel, template, collective or transfer,
+// with what it reads and writes, the stream of a collective or of a transfer to or from host storage, and which of these a call waits
+// for. The order of the groups is that of fuse, and of what was put between them. It decides which values are made as parts of others,
+// when a call on a stream is over at the latest, and which values keep their place for good; memplan plans memory for these calls and no others, and codegen/rank prints them.
 package schedule
 
 import (
@@ -33,15 +33,18 @@ type scheduler struct {
 	c      *pass.Context
 	f      *ir.Func
 	outs   map[int][]*ir.Value // by group: what others read of it
-	flying map[*ir.Value]int   // result of a collective that nothing has waited for -> its call
+	flying map[*ir.Value]int   // result of a collective or transfer that nothing has waited for -> its call
 	wait   []int               // what the next call waits for
 }
 
 func (s *scheduler) run() error {
 	s.f.Calls = []ir.Call{}
 	list := group.List(s.f)
-	landed := map[int][]*ir.Value{} // position of a group -> results of collectives that must be over
+	landed := map[int][]*ir.Value{} // position of a group -> results of calls on streams that must be over
 	for pos, at := range landings(list) {
+		landed[at] = append(landed[at], list[pos].Ops[0].Out...)
+	}
+	for pos, at := range offloaded(list) {
 		landed[at] = append(landed[at], list[pos].Ops[0].Out...)
 	}
 	for pos, g := range list {
@@ -50,7 +53,7 @@ func (s *scheduler) run() error {
 		}
 		op := g.Ops[0]
 		switch kind := group.Impl(op).Kind; {
-		case op.Def.Rules.Collective != "":
+		case op.Beside():
 			on, err := stream(op)
 			if err != nil {
 				return err
@@ -71,7 +74,7 @@ func (s *scheduler) run() error {
 	return nil
 }
 
-// land has the next call wait for the collective that makes v, if it may still be on its way.
+// land has the next call wait for the collective or transfer that makes v, if it may still be on its way.
 func (s *scheduler) land(v *ir.Value) {
 	n, ok := s.flying[v]
 	if !ok {
@@ -119,9 +122,15 @@ func (s *scheduler) keep() {
 	}
 }
 
-// stream is the stream on which a collective runs: those of one mesh axis follow each other, and so do the messages to one
-// rank, and those from one.
+// stream is the stream on which a collective or a transfer runs: those of one mesh axis follow each other, and so do the messages to
+// one rank, and those from one; what is offloaded, and what is fetched.
 func stream(op *ir.Op) (string, error) {
+	switch op.Def.Rules.Transfer {
+	case ir.ToHost:
+		return "host>", nil
+	case ir.FromHost:
+		return "host<", nil
+	}
 	axis := ops.Axis(op)
 	if axis == "" {
 		return "", ir.Errorf(op.Loc, "BUG: collective %s has no stream", op.Def.Name)

@@ -11,6 +11,9 @@ const Version = 2
 // Align is the alignment in bytes of every tensor in the arena.
 const Align = 64
 
+// HostAlign is the alignment in bytes of every tensor in host storage: that of files which are read and written past the system's cache.
+const HostAlign = 4096
+
 // OutputPrefix and a number, from 0 on, name the results of a program that are outputs of the model.
 const OutputPrefix = "out"
 
@@ -92,14 +95,15 @@ type SingleValueStatistics struct {
 
 // Program is one distinct rank program.
 type Program struct {
-	Package     string         `json:"package"`     // Go package name, such as prog0
-	Hash        string         `json:"hash"`        // over everything that must agree among ranks
-	ArenaBytes  int            `json:"arena_bytes"` // size of the one block of memory that a rank works in
-	Segments    map[string]int `json:"segments"`    // bytes of the arena by what they hold: params, buffers, state, activations, …
-	Tensors     []Tensor       `json:"tensors"`     // everything with a fixed place: inputs, params, buffers, state, results, consts
-	Funcs       []Func         `json:"funcs"`       // what can be called
-	Kernels     int            `json:"kernels"`     // distinct generated kernels
-	Collectives []Collective   `json:"collectives"` // of all functions, in program order
+	Package     string         `json:"package"`              // Go package name, such as prog0
+	Hash        string         `json:"hash"`                 // over everything that must agree among ranks
+	ArenaBytes  int            `json:"arena_bytes"`          // size of the one block of memory that a rank works in
+	HostBytes   int            `json:"host_bytes,omitempty"` // size of the host storage that a rank offloads to; 0 for none
+	Segments    map[string]int `json:"segments"`             // bytes of the arena by what they hold: params, buffers, state, activations, …
+	Tensors     []Tensor       `json:"tensors"`              // everything with a fixed place: inputs, params, buffers, state, results, consts
+	Funcs       []Func         `json:"funcs"`                // what can be called
+	Kernels     int            `json:"kernels"`              // distinct generated kernels
+	Collectives []Collective   `json:"collectives"`          // of all functions, in program order
 
 	// Actions is what a step does, in order. Empty: @micro for each micro-batch but the last, then @step for the last.
 	Actions []Action `json:"actions,omitempty"`
