@@ -17,10 +17,8 @@ const (
 // OnHost reports whether v lies in host storage, where its Offset counts from the start of that; else, if it has a place, in the arena.
 func (v *Value) OnHost() bool { return v.Op != nil && v.Op.Def.Rules.Transfer == ToHost }
 
-// Beside reports whether op runs on a stream of its own, beside the kernels: a collective or a transfer.
-func (op *Op) Beside() bool {
-	return op.Def.Rules.Collective != "" || op.Def.Rules.Transfer != NoTransfer
-}
+// Beside reports whether ops of these rules run on a stream of their own, beside the kernels: collectives and transfers.
+func (r *Rules) Beside() bool { return r.Collective != "" || r.Transfer != NoTransfer }
 
 // hostSpace is added to offsets in host storage where both spaces are looked at as one: no arena reaches so far.
 const hostSpace = 1 << 56

@@ -143,7 +143,7 @@ func (s *schedule) call(c *Call) error {
 	}
 	for k := range c.Work {
 		w := &c.Work[k]
-		if beside := s.groups[w.Group][0].Beside(); beside != (c.On != "") || beside && len(c.Work) > 1 {
+		if beside := s.groups[w.Group][0].Def.Rules.Beside(); beside != (c.On != "") || beside && len(c.Work) > 1 {
 			return s.fault("must be either a collective or a transfer on a stream, or kernels on no stream")
 		}
 		if err := s.reads(w); err != nil {

@@ -20,7 +20,7 @@ import (
 // GTC_LONG=1 in all three.
 func sampleJobs(t *testing.T) (jobs []*Job, want []*interp.Outcome, names []string) {
 	for n, d := range ir.Defs() {
-		if d.Rules.Collective != "" || d.Rules.Transfer != ir.NoTransfer || d.Rules.Samples == nil {
+		if d.Rules.Beside() || d.Rules.Samples == nil {
 			continue
 		}
 		types := []dtype.DType{dtype.BF16, dtype.F16}

@@ -40,7 +40,7 @@ func TestKernelsMatchEval(t *testing.T) {
 func kernelsMatchEval(t *testing.T, o *pass.Options) (refused []string) {
 	m, args, want := &ir.Module{}, map[string]map[string]*ir.Array{}, map[string]*interp.Outcome{}
 	for _, d := range ir.Defs() {
-		if d.Rules.Collective != "" || d.Rules.Transfer != ir.NoTransfer || d.Rules.Samples == nil {
+		if d.Rules.Beside() || d.Rules.Samples == nil {
 			continue
 		}
 		r := rand.New(rand.NewPCG(7, uint64(len(d.Name))))

@@ -18,7 +18,7 @@ func TestSamplesOfOtherTypes(t *testing.T) {
 	var want []*interp.Outcome
 	var names []string
 	for _, d := range ir.Defs() {
-		if d.Rules.Collective != "" || d.Rules.Transfer != ir.NoTransfer || d.Rules.Samples == nil {
+		if d.Rules.Beside() || d.Rules.Samples == nil {
 			continue
 		}
 		for _, to := range []dtype.DType{dtype.F16, dtype.F64, dtype.I64, dtype.U8, dtype.Bool} {

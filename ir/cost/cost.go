@@ -14,7 +14,7 @@ import (
 // function such as exp as one. Views, copies, transfers and collectives count as none.
 func Flops(op *ir.Op) int64 {
 	r := &op.Def.Rules
-	if op.Beside() {
+	if r.Beside() {
 		return 0
 	}
 	var impl kir.Impl

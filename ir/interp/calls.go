@@ -46,7 +46,7 @@ type arena struct {
 	cells  []*cell
 	groups map[int][]*ir.Op
 	places map[*ir.Value]int // of values without an offset: stretches of their own
-	top    int               // where the next of these begins
+	top    int               // where the next of these begins: behind the arena and host storage (ir.Value.Place)
 	flying []*flight         // in the order of their calls
 	call   int
 }

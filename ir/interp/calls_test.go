@@ -2,7 +2,9 @@ package interp
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,27 +51,34 @@ func outcomes(t *testing.T, text string, seeds uint64) map[string]bool {
 	return all
 }
 
+// change is made to a text with calls, and what is told of it by one seed or another.
+type change struct{ old, new, want string }
+
+// noticed runs text, which gives one result whatever a seed chooses, and its changes, which are told.
+func noticed(t *testing.T, text string, changes []change) {
+	t.Helper()
+	if all := outcomes(t, text, 30); len(all) != 1 || strings.Contains(fmt.Sprint(all), "%") {
+		t.Errorf("%d different results: %v", len(all), all)
+	}
+	for _, c := range changes {
+		other := strings.Replace(text, c.old, c.new, 1)
+		all := outcomes(t, other, 40)
+		told := func(line string) bool { return strings.Contains(line, c.want) }
+		if other == text || !slices.ContainsFunc(slices.Collect(maps.Keys(all)), told) {
+			t.Errorf("%q for %q: %v, want %s", c.new, c.old, all, c.want)
+		}
+	}
+}
+
 // TestCallsOnMemory: calls give what the ops give, whatever a seed chooses; a wait that is missing, memory that is used too early, a
 // collective that loses what it reads, and work that is not apart show.
 func TestCallsOnMemory(t *testing.T) {
-	if all := outcomes(t, overlapped, 30); len(all) != 1 {
-		t.Errorf("%d different results: %v", len(all), all)
-	}
-	for _, c := range []struct{ old, new, want string }{
+	noticed(t, overlapped, []change{
 		{" after 1", "", "reads %s, which a call makes that nothing has waited for"},
 		{"f32[4] &64 @4", "f32[4] &128 @4", "%s is overwritten while call 1"},
 		{"f32[4] &192 @3", "f32[4] &0 @3", "reads %x, but its place holds %p"},
 		{"  2: @3 (%x) -> (%p)\n  3: @4 (%p, %x) -> (%a)\n  4:", "  2: @3 (%x) -> (%p) + @4 (%p, %x) -> (%a)\n  3:", "reads %p, but its place holds nothing yet"},
-	} {
-		text := strings.Replace(overlapped, c.old, c.new, 1)
-		found := false
-		for told := range outcomes(t, text, 30) {
-			found = found || strings.Contains(told, c.want)
-		}
-		if !found {
-			t.Errorf("%q for %q: %v, want %s", c.new, c.old, outcomes(t, text, 30), c.want)
-		}
-	}
+	})
 }
 
 // offloaded offloads a value and fetches it, on an arena in which %c takes the place of what was offloaded.
@@ -98,25 +107,13 @@ func @step(%x: f32[4] &0) {
 // TestTransfersOnMemory: transfers give what the ops give, at whatever moment they end; a wait that is missing, and memory that is used too
 // early, show.
 func TestTransfersOnMemory(t *testing.T) {
-	if all := outcomes(t, offloaded, 30); len(all) != 1 || strings.Contains(fmt.Sprint(all), "%") {
-		t.Errorf("%d different results: %v", len(all), all)
-	}
-	for _, c := range []struct{ old, new, want string }{
+	noticed(t, offloaded, []change{
 		{"after 1", "", "%a is overwritten while call 1, which needs it, is still running"},
 		{"after 4", "", "reads %f, but its place holds nothing yet"},
 		{"f32[4] &128 @3", "f32[4] &64 @3", "%a is overwritten while call 1"},
 		{"f32[4] &256 @6", "f32[4] &192 @6", "reads %d, but its place holds %f"},
 		{"-> (%c) after 1\n", "-> (%c)\n", "reads %h, but its place holds nothing yet"},
-	} {
-		text := strings.Replace(offloaded, c.old, c.new, 1)
-		found := false
-		for told := range outcomes(t, text, 40) {
-			found = found || strings.Contains(told, c.want)
-		}
-		if !found || text == offloaded {
-			t.Errorf("%q for %q: %v, want %s", c.new, c.old, outcomes(t, text, 40), c.want)
-		}
-	}
+	})
 }
 
 // TestShuffledOps: an order of ops is another for another seed, operands come first, and collectives stay in theirs.

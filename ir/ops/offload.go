@@ -2,7 +2,12 @@ package ops
 
 import "github.com/gtc-compiler/gtc/ir"
 
-// Transfers between the arena and host storage. Passes put them in behind fuse, each as a group of its own: kernels stay what they are.
+// Transfers between the arena and host storage. No pass puts them in yet, and codegen/rank refuses them; all between knows them: the
+// verifier, schedule, memplan and the interpreter.
+//
+// They belong behind fuse, so that kernels stay what they are, each with a group of its own: an offload behind the last op of the group
+// that makes its operand, a fetch where its copy is to start, before the first reader. The operand has memory (it is no view of fuse's),
+// and no result of the function is made of it. Who puts them in has later readers read what is fetched, views of the operand included.
 var (
 	OffloadDef = ir.NewOp("offload")
 	FetchDef   = ir.NewOp("fetch")

@@ -44,7 +44,7 @@ func offloaded(list []group.Group) map[int]int {
 		if op.Def.Rules.Transfer == ir.ToHost {
 			left[pos] = op.Def.Rules.Lands(op)
 		}
-		if op.Beside() {
+		if op.Def.Rules.Beside() {
 			continue
 		}
 		for from := range left {

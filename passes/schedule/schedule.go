@@ -53,7 +53,7 @@ func (s *scheduler) run() error {
 		}
 		op := g.Ops[0]
 		switch kind := group.Impl(op).Kind; {
-		case op.Beside():
+		case op.Def.Rules.Beside():
 			on, err := stream(op)
 			if err != nil {
 				return err

@@ -21,7 +21,7 @@ import (
 
 // Program describes one of the programs of a compilation. Its kernels and collectives are the code's to tell.
 func Program(c, compilation *pass.Context) abi.Program {
-	p := abi.Program{ArenaBytes: c.Plan.ArenaBytes, Segments: c.Plan.Segments, Tensors: tensors(c.Module, compilation.FileDims),
+	p := abi.Program{ArenaBytes: c.Plan.ArenaBytes, HostBytes: c.Plan.HostBytes, Segments: c.Plan.Segments, Tensors: tensors(c.Module, compilation.FileDims),
 		Actions: c.Actions, Slots: c.Slots, StashStart: c.Plan.StashStart, StashBytes: c.Plan.StashBytes}
 	if len(compilation.Adapters) > 0 {
 		freeze(c.Module, p.Tensors)
