@@ -44,8 +44,10 @@ func Run(c *pass.Context) error {
 // node is a group while it grows. A merged node points at the one that took it over.
 type node struct {
 	ops    []*ir.Op
-	space  *group.Space // nil: stands alone
-	preds  map[*node]bool
+	space  *group.Space   // nil: stands alone
+	preds  map[*node]bool // groups that it needs
+	succs  []*node        // groups that need it
+	level  int            // above that of every group that it needs; the position of its last op, if that will do
 	into   *node
 	alone  bool // stays as it is: a reduction of a reproducible program, whose order no neighbour may change
 	number int
@@ -199,13 +201,13 @@ func (fu *fuser) sources(op *ir.Op) []*node {
 }
 
 func (fu *fuser) alone(op *ir.Op) *node {
-	n := &node{ops: []*ir.Op{op}, preds: map[*node]bool{}, number: len(fu.all)}
+	n := &node{ops: []*ir.Op{op}, preds: map[*node]bool{}, number: len(fu.all), level: fu.pos[op]}
 	for _, s := range fu.sources(op) {
-		n.preds[s] = true
+		n.need(s)
 	}
 	if fu.messages && op.Def.Rules.Collective != "" {
 		if fu.said != nil {
-			n.preds[fu.said] = true
+			n.need(fu.said.find())
 		}
 		fu.said = n
 	}
@@ -261,7 +263,31 @@ func (fu *fuser) merge(s, n *node) string {
 	delete(s.preds, n)
 	n.into = s
 	s.number = max(s.number, n.number)
+	s.succs = append(s.succs, n.succs...)
+	level := max(s.level, n.level)
+	s.level = -1 // those that need it are raised, too
+	s.raise(level)
 	return ""
+}
+
+// need notes that n needs p.
+func (n *node) need(p *node) {
+	n.preds[p] = true
+	p.succs = append(p.succs, n)
+	n.raise(p.level + 1)
+}
+
+// raise puts n on level at least, and what needs it above.
+func (n *node) raise(level int) {
+	if n.level >= level {
+		return
+	}
+	n.level = level
+	for _, s := range n.succs {
+		if s = s.find(); s != n {
+			s.raise(level + 1)
+		}
+	}
 }
 
 // together is the ops of two groups in program order and the space they share. The usual case, one op that comes
@@ -299,13 +325,13 @@ func externals(ops []*ir.Op) map[*ir.Value]bool {
 	return out
 }
 
-// depends reports whether a needs something of b; with indirect, only through a third node. Whatever needs
-// something of b has an op after b's first, so the search stops at groups that end before it.
+// depends reports whether a needs something of b; with indirect, only through a third node. Whatever needs something of b is on a level
+// above b's, so the search stops at groups that are not. Positions of ops would not tell: a group may need b for one op, and be
+// needed itself, long before b, for another.
 func (fu *fuser) depends(a, b *node, indirect bool) bool {
 	fu.search++
 	a.seen = fu.search
 	stack := []*node{a}
-	from := fu.first(b)
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
@@ -317,7 +343,7 @@ func (fu *fuser) depends(a, b *node, indirect bool) bool {
 				}
 				continue
 			}
-			if p.seen != fu.search && fu.last(p) > from {
+			if p.seen != fu.search && p.level > b.level {
 				p.seen = fu.search
 				stack = append(stack, p)
 			}

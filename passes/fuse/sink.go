@@ -66,7 +66,7 @@ func (fu *fuser) sinkOne(op *ir.Op, from, to *node, readers map[*ir.Value][]*nod
 	fu.of[op] = to
 	for _, v := range op.In {
 		if src, _, _ := group.Resolve(v); src.Op != nil && fu.of[src.Op] != nil && fu.of[src.Op].find() != to {
-			to.preds[fu.of[src.Op].find()] = true
+			to.need(fu.of[src.Op].find())
 		}
 		src, _, _ := group.Resolve(v)
 		if !slices.Contains(readers[src], to) {
