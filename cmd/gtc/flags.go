@@ -197,7 +197,8 @@ func (m *modelFlags) supported() error {
 	return nil
 }
 
-// ruleFlags are the optimizer's flags that not every rule reads, and scheduleFlags those of the schedule, by what reads them.
+// ruleFlags are the optimizer's flags that not every rule reads, lossFlags those of the loss and scheduleFlags those of the schedule, by what
+// reads them. Of a loss that the model computes itself, accuracy may count classes.
 var (
 	ruleFlags = map[string][]string{
 		"sgd": {"momentum", "nesterov", "dampening"}, "lars": {"momentum"},
@@ -205,6 +206,11 @@ var (
 		"lamb": {"beta1", "beta2", "betas", "eps"}, "lion": {"beta1", "beta2", "betas"},
 		"sparse_adam": {"beta1", "beta2", "betas", "eps"}, "rowwise_adagrad": {"eps"},
 		"adagrad": {"eps"}, "rmsprop": {"alpha", "eps", "momentum"},
+	}
+	lossFlags = map[string][]string{
+		"huber": {"huber-delta"}, "cross_entropy": {"ignore-index"}, "nll": {"ignore-index"},
+		"mse": {}, "l1": {}, "bce": {}, "bce_logits": {}, "kl_div": {}, "none": {},
+		"graph": {"ignore-index"},
 	}
 	scheduleFlags = map[string][]string{
 		"constant": {}, "linear": {"total-steps", "min-lr"}, "cosine": {"total-steps", "min-lr"}, "step": {"step-every", "gamma"},
@@ -218,7 +224,7 @@ func (m *modelFlags) unread() error {
 	for _, group := range []struct {
 		flag, chosen string
 		readers      map[string][]string
-	}{{"optimizer", o.Name, ruleFlags}, {"schedule", s.Name, scheduleFlags}} {
+	}{{"optimizer", o.Name, ruleFlags}, {"loss", m.opt.Pass.Loss, lossFlags}, {"schedule", s.Name, scheduleFlags}} {
 		reads, known := group.readers[group.chosen]
 		if !known {
 			continue

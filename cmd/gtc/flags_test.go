@@ -17,7 +17,7 @@ func TestRuleFlags(t *testing.T) {
 		t.Fatalf("flags are known for %v, the rules are %v", got, want)
 	}
 	cmd := compileCommand()
-	for _, table := range []map[string][]string{ruleFlags, scheduleFlags} {
+	for _, table := range []map[string][]string{ruleFlags, lossFlags, scheduleFlags} {
 		for name, flags := range table {
 			for _, f := range flags {
 				if cmd.Flags().Lookup(f) == nil {

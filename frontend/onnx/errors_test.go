@@ -45,6 +45,10 @@ func TestErrors(t *testing.T) {
 			`input 0 is "nope", which no node produces`},
 		{"cycle", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[0].Input[0] = "y" },
 			"depends on this node's own result: the graph has a cycle, mm reads relu reads add reads mm"},
+		{"result with the name of an input", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Node[0].Output[0], m.Graph.Node[1].Input[0] = "x", "x" },
+			`result "x" already exists, as an input: every value must be produced once`},
+		{"batch given twice", func(_ *onnxpb.ModelProto, o *Options) { o.Dims = map[string]int{"batch": 3} },
+			`m.onnx: --batch 2 has no effect beside --dim batch=3, which binds the dimension of the batch; leave one of them out`},
 		{"two payloads", func(m *onnxpb.ModelProto, _ *Options) { m.Graph.Initializer[1].FloatData = []float32{1, 2, 3} },
 			`tensor "fc.bias" has more than one payload: raw_data and float_data`},
 		{"opset twice", func(m *onnxpb.ModelProto, _ *Options) {

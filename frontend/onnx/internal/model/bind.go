@@ -17,6 +17,7 @@ func (m *File) BindDims() (map[string]int, error) {
 		dims = map[string]int{}
 	}
 	known := map[string]bool{}
+	used, instead := false, "" // whether some input has Batch, and which other size has its dimension
 	for _, in := range m.InputInfos {
 		shape := in.Type.GetTensorType().GetShape()
 		for i, d := range shape.GetDim() {
@@ -25,8 +26,13 @@ func (m *File) BindDims() (map[string]int, error) {
 				continue
 			}
 			known[name] = true
-			if _, bound := dims[name]; i == m.BatchDim(in) && m.Options.Batch > 0 && !bound {
-				dims[name] = m.Options.Batch
+			if i != m.BatchDim(in) || m.Options.Batch == 0 {
+				continue
+			}
+			if size, given := m.Options.Dims[name]; given {
+				instead = fmt.Sprintf("%s=%d", name, size)
+			} else {
+				dims[name], used = m.Options.Batch, true
 			}
 		}
 	}
@@ -39,6 +45,9 @@ func (m *File) BindDims() (map[string]int, error) {
 			return nil, fmt.Errorf("--dim %s: no input has a dimension of that name; there are: %s", name,
 				strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
+	}
+	if !used && instead != "" {
+		return nil, fmt.Errorf("--batch %d has no effect beside --dim %s, which binds the dimension of the batch; leave one of them out", m.Options.Batch, instead)
 	}
 	return dims, nil
 }

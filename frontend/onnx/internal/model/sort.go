@@ -34,6 +34,13 @@ func (m *File) sorted(nodes []*Node) ([]*Node, error) {
 	}
 	order, cycle := depthFirst(needs)
 	if cycle != nil {
+		for _, i := range cycle { // what looks like one, where a node reads the input
+			for _, o := range nodes[i].Out {
+				if slices.ContainsFunc(m.InputInfos, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == o }) || m.Inits[o] != nil {
+					return nil, ir.Errorf(nodes[i].Located(), "result %q already exists, as an input: every value must be produced once", o)
+				}
+			}
+		}
 		var names []string
 		for _, i := range cycle[:min(len(cycle), 8)] {
 			names = append(names, printable.Line(nodes[i].Loc.Node))
